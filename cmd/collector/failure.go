@@ -1,0 +1,51 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// explain returns a sentence that says how to mend what err reports, or "" where
+// the error's own text says it already.
+func explain(err error, config *effectiveConfig) string {
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return explainPort(err, config)
+	}
+	if strings.Contains(err.Error(), "unknown command") {
+		return `"collector --help" lists the commands.`
+	}
+	return ""
+}
+
+func explainPort(err error, config *effectiveConfig) string {
+	var op *net.OpError
+	if !errors.As(err, &op) || op.Addr == nil {
+		return "A port is taken by another program. Stop that program, or give the collector another port with --set."
+	}
+	address := op.Addr.String()
+	host, port, splitErr := net.SplitHostPort(address)
+	if splitErr != nil {
+		return fmt.Sprintf("Address %s is taken by another program.", address)
+	}
+	settings := slices.Sorted(maps.Keys(config.settingsOfPort(port)))
+	if len(settings) == 0 {
+		return fmt.Sprintf("Port %s is taken by another program, perhaps another collector. Stop it, or give this one another port.", address)
+	}
+	return fmt.Sprintf("Port %s is taken by another program, perhaps another collector. Stop it, or give this one another port: --set=%s=%s",
+		address, settings[0], net.JoinHostPort(host, anotherPort(port)))
+}
+
+// anotherPort suggests a port: ten thousand higher where that is one.
+func anotherPort(port string) string {
+	n, err := strconv.Atoi(port)
+	if err != nil || n+10000 > 65535 {
+		return "14317"
+	}
+	return strconv.Itoa(n + 10000)
+}
