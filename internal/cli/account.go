@@ -27,6 +27,7 @@ type accountFlags struct {
 	runLimit   int
 	stepLimits []string
 	fileLimit  int64
+	ladder     bool
 }
 
 func newAccount(env Environment) *cobra.Command {
@@ -63,6 +64,7 @@ be spread over them, and a span that is in two of them counts once.
 	f.StringArrayVar(&flags.stepLimits, "step-limit", []string{strconv.Itoa(defaults.StepLimit)},
 		"retries that every step of a run may use (N), or one step (NAME=N); repeatable")
 	f.Int64Var(&flags.fileLimit, "file-limit", otlpfile.DefaultLimit, "bytes that one file may hold after decompression")
+	f.BoolVar(&flags.ladder, "ladder", false, "with --format table: print every run's ladder of attempts too")
 	return cmd
 }
 
@@ -93,7 +95,9 @@ func (f accountFlags) run(env Environment, names []string) error {
 	if f.format == "json" {
 		return writeJSON(env.Stdout, ledger)
 	}
-	return writeJSON(env.Stdout, ledger)
+	p := newPrinter(env)
+	p.ledger(ledger, f.ladder)
+	return p.flush(env)
 }
 
 // options are the settings of attribution that the flags state.
@@ -200,7 +204,7 @@ func writeJSON(w io.Writer, v any) error {
 	encoder.SetEscapeHTML(false)
 	encoder.SetIndent("", "  ")
 	if err := encoder.Encode(v); err != nil {
-		return fmt.Errorf("write the answer as JSON: %w", err)
+		return fail(ExitNoAnswer, "write the answer as JSON: %w", err)
 	}
 	return nil
 }
