@@ -76,6 +76,6 @@ func newRoot(env Environment) *cobra.Command {
 	root.SetOut(env.Stdout)
 	root.SetErr(env.Stderr)
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.AddCommand(newAccount(env))
+	root.AddCommand(newTop(env), newRun(env), newAccount(env))
 	return root
 }

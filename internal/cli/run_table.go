@@ -25,8 +25,7 @@ func (p printer) heading(run answer.Run) {
 	if run.ThreadID != "" || len(run.TraceIDs) > 1 {
 		p.line(fmt.Sprintf("thread %s · traces %s (joined by %s)", orDash(clean(run.ThreadID)), strings.Join(run.TraceIDs, ", "), run.JoinedBy))
 	}
-	budget := fmt.Sprintf("budget: %d of %s used", run.Budget.Retries, plural(run.Budget.RunLimit, "retry"))
-	budget = strings.Replace(budget, "retrys", "retries", 1)
+	budget := fmt.Sprintf("budget: %d of %s used", run.Budget.Retries, plural2(run.Budget.RunLimit, "retry", "retries"))
 	if run.Budget.Exhausted {
 		budget += p.paint(", exhausted", text.FgRed)
 	}

@@ -90,9 +90,12 @@ func errorName(class string, status int) string {
 }
 
 // plural says "1 run" or "2 runs".
-func plural(n int, one string) string {
+func plural(n int, one string) string { return plural2(n, one, one+"s") }
+
+// plural2 is plural for words that do not end in s.
+func plural2(n int, one, many string) string {
 	if n == 1 {
 		return "1 " + one
 	}
-	return strconv.Itoa(n) + " " + one + "s"
+	return strconv.Itoa(n) + " " + many
 }
