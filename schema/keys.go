@@ -1,0 +1,71 @@
+package schema
+
+import (
+	"encoding/binary"
+
+	"github.com/cespare/xxhash/v2"
+)
+
+// The kinds of keys. They are hashed in, so they must never change.
+const (
+	kindTrace  = 't'
+	kindRun    = 'r'
+	kindThread = 'h'
+	kindTask   = 'k'
+)
+
+// RunKeys are the keys by which the traces of one run find each other: the
+// explicit run id, the thread, and the task within its thread, each scoped by
+// service and environment. The order has no meaning; a span without any of them
+// has none.
+func (s *Span) RunKeys() []uint64 {
+	keys := make([]uint64, 0, 3)
+	if s.RunID != "" {
+		keys = append(keys, s.key(kindRun, s.RunID))
+	}
+	if s.ThreadID != "" {
+		keys = append(keys, s.key(kindThread, s.ThreadID))
+	}
+	if s.TaskKey != "" {
+		keys = append(keys, s.key(kindTask, s.TaskKey))
+	}
+	return keys
+}
+
+// ThreadKey is the key of the span's thread among its RunKeys, 0 if it has none.
+func (s *Span) ThreadKey() uint64 {
+	if s.ThreadID == "" {
+		return 0
+	}
+	return s.key(kindThread, s.ThreadID)
+}
+
+func (s *Span) key(kind byte, text string) uint64 {
+	var d xxhash.Digest
+	d.Reset()
+	writeKeyPart(&d, string(kind))
+	writeKeyPart(&d, s.Service)
+	writeKeyPart(&d, s.Environment)
+	if kind == kindTask {
+		writeKeyPart(&d, s.ThreadID)
+	}
+	writeKeyPart(&d, text)
+	return d.Sum64()
+}
+
+// traceKey is the key under which a trace is found by itself.
+func traceKey(id TraceID) uint64 {
+	var d xxhash.Digest
+	d.Reset()
+	writeKeyPart(&d, string(rune(kindTrace)))
+	writeKeyPart(&d, string(id[:]))
+	return d.Sum64()
+}
+
+// writeKeyPart writes the length first, so that ("a","bc") is not ("ab","c").
+func writeKeyPart(d *xxhash.Digest, part string) {
+	var n [4]byte
+	binary.LittleEndian.PutUint32(n[:], uint32(len(part)))
+	_, _ = d.Write(n[:])
+	_, _ = d.WriteString(part)
+}
