@@ -36,6 +36,7 @@ Single values are changed with --set, for example
 on top of the default: --config ` + defaultURI + ` --config mine.yaml.`
 	cmd.Args = cobra.NoArgs
 	cmd.SilenceErrors = true
+	cmd.AddCommand(newEngineCommand())
 	cmd.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
 		// The Collector takes --set alone for a whole configuration, so the
 		// default cannot be left to ResolverSettings.URIs.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -152,12 +153,13 @@ func otlpEndpoints(config *confmap.Conf) []otlpEndpoint {
 			if tls, ok := config.Get(key + "::tls").(map[string]any); ok && len(tls) > 0 {
 				scheme = "https://"
 			}
-			name := map[string]string{"grpc": "OTLP over gRPC", "http": "OTLP over HTTP"}[protocol]
+			name := map[string]string{"grpc": "OTLP/gRPC", "http": "OTLP/HTTP, protobuf or JSON"}[protocol]
 			found = append(found, otlpEndpoint{protocol: name, url: scheme + endpoint})
 		}
 	}
+	// gRPC before HTTP, as the ports and the documentation have it.
 	slices.SortFunc(found, func(a, b otlpEndpoint) int {
-		return strings.Compare(a.protocol+a.url, b.protocol+b.url)
+		return cmp.Or(strings.Compare(a.protocol, b.protocol), strings.Compare(a.url, b.url))
 	})
 	return found
 }

@@ -6,8 +6,15 @@ package main
 import (
 	"context"
 	"os"
+
+	"github.com/retryledger/retryledger/internal/engine"
 )
 
 func main() {
+	// The embedded engine is this program, started again. That must come before
+	// anything of the Collector.
+	if len(os.Args) > 1 && os.Args[1] == engine.HostCommand {
+		os.Exit(engine.HostMain(os.Args[2:]))
+	}
 	os.Exit(run(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
 }
