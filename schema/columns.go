@@ -180,25 +180,3 @@ func insert[R any](ctx context.Context, conn driver.Conn, table string, columns 
 	}
 	return batch.Send()
 }
-
-// scan reads all rows of a query whose SELECT list is columns, then extra.
-func scan[R any](rows driver.Rows, columns []column[R], limit int, each func() (row *R, extra []any)) (read int, err error) {
-	defer func() { _ = rows.Close() }()
-	dests := make([]any, 0, len(columns)+4)
-	for rows.Next() {
-		if limit > 0 && read == limit {
-			return read, errLimit
-		}
-		row, extra := each()
-		dests = dests[:0]
-		for _, c := range columns {
-			dests = append(dests, c.dest(row))
-		}
-		dests = append(dests, extra...)
-		if err := rows.Scan(dests...); err != nil {
-			return read, err
-		}
-		read++
-	}
-	return read, rows.Err()
-}

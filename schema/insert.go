@@ -142,7 +142,11 @@ func keysOf(spans []Span) []runKey {
 	}
 	for i := range spans {
 		s := &spans[i]
-		add(s, traceKey(s.TraceID))
+		if partitionOf(s.EndNs) == 0 {
+			add(s, bucketKey(s.TraceID))
+		} else {
+			add(s, traceKey(s.TraceID))
+		}
 		for _, hash := range s.RunKeys() {
 			add(s, hash)
 		}

@@ -12,6 +12,7 @@ const (
 	kindRun    = 'r'
 	kindThread = 'h'
 	kindTask   = 'k'
+	kindBucket = 'b'
 )
 
 // RunKeys are the keys by which the traces of one run find each other: the
@@ -43,7 +44,7 @@ func (s *Span) ThreadKey() uint64 {
 func (s *Span) key(kind byte, text string) uint64 {
 	var d xxhash.Digest
 	d.Reset()
-	writeKeyPart(&d, string(kind))
+	writeKeyPart(&d, string(rune(kind)))
 	writeKeyPart(&d, s.Service)
 	writeKeyPart(&d, s.Environment)
 	if kind == kindTask {
@@ -53,11 +54,18 @@ func (s *Span) key(kind byte, text string) uint64 {
 	return d.Sum64()
 }
 
-// traceKey is the key under which a trace is found by itself.
-func traceKey(id TraceID) uint64 {
+// traceKey is the key under which a trace is found by itself, and between which
+// ends its spans lie.
+func traceKey(id TraceID) uint64 { return idKey(kindTrace, id) }
+
+// bucketKey is the key of a trace that has spans whose ends cannot be real.
+// They would stretch the range of traceKey over the whole store.
+func bucketKey(id TraceID) uint64 { return idKey(kindBucket, id) }
+
+func idKey(kind byte, id TraceID) uint64 {
 	var d xxhash.Digest
 	d.Reset()
-	writeKeyPart(&d, string(rune(kindTrace)))
+	writeKeyPart(&d, string(rune(kind)))
 	writeKeyPart(&d, string(id[:]))
 	return d.Sum64()
 }

@@ -15,7 +15,7 @@ import (
 func migrated(t testing.TB) *enginetest.DB {
 	t.Helper()
 	db := enginetest.Database(t)
-	require.NoError(t, Migrate(t.Context(), db.Conn, MigrateOptions{}))
+	require.NoError(t, Migrate(t.Context(), db.Conn, MigrateOptions{SpanRetention: 10_000 * 24 * time.Hour}))
 	return db
 }
 
