@@ -21,7 +21,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	defer stop()
 
 	var config effectiveConfig
-	cmd := newCommand(&config, stdout)
+	cmd := newCommand(&config, stdout) //nolint:contextcheck // cobra hands the context to the commands
 	cmd.SetArgs(args)
 	cmd.SetOut(stdout)
 	cmd.SetErr(stderr)
