@@ -48,25 +48,25 @@ type TopStep struct {
 	Step    string `json:"step"`
 	// Retries holds null for a layer that no run observes. A layer in PartlyHidden is
 	// hidden in some runs only: its number is a lower bound.
-	Retries           attribution.Retries      `json:"retries"`
-	PartlyHidden      []attribution.Layer      `json:"partly_hidden"`
-	RetriesTotal      *int                     `json:"retries_total"` // null if every layer is
-	RetryShare        float64                  `json:"retry_share"`   // of the answer's retries_total, 0 to 1
-	Executions        int                      `json:"executions"`
-	Visits            int                      `json:"visits"`
-	Operations        int                      `json:"operations"`
-	Calls             int                      `json:"calls"`
-	CallsFailed       int                      `json:"calls_failed"`
-	ToolCalls         int                      `json:"tool_calls"`
-	HTTPCalls         int                      `json:"http_calls"`
-	Fallbacks         int                      `json:"fallbacks"`
-	FallbackOperation int                      `json:"fallback_operations"`
-	FallbackRate      float64                  `json:"fallback_rate"` // fallback_operations / operations
-	Runs              int                      `json:"runs"`
-	RunsOverBudget    int                      `json:"runs_over_budget"` // of Runs, those whose whole consumption is above the step's limit
-	Tokens            attribution.Tokens       `json:"tokens"`
-	Wasted            attribution.Wasted       `json:"wasted"`
-	Errors            []attribution.ErrorCount `json:"errors"` // most frequent first, at most MaxErrors
+	Retries            attribution.Retries      `json:"retries"`
+	PartlyHidden       []attribution.Layer      `json:"partly_hidden"`
+	RetriesTotal       *int                     `json:"retries_total"` // null if every layer is
+	RetryShare         float64                  `json:"retry_share"`   // of the answer's retries_total, 0 to 1
+	Executions         int                      `json:"executions"`
+	Visits             int                      `json:"visits"`
+	Operations         int                      `json:"operations"`
+	Calls              int                      `json:"calls"`
+	CallsFailed        int                      `json:"calls_failed"`
+	ToolCalls          int                      `json:"tool_calls"`
+	HTTPCalls          int                      `json:"http_calls"`
+	Fallbacks          int                      `json:"fallbacks"`
+	FallbackOperations int                      `json:"fallback_operations"`
+	FallbackRate       float64                  `json:"fallback_rate"` // fallback_operations / operations
+	Runs               int                      `json:"runs"`
+	RunsOverBudget     int                      `json:"runs_over_budget"` // of Runs, those whose whole consumption is above the step's limit
+	Tokens             attribution.Tokens       `json:"tokens"`
+	Wasted             attribution.Wasted       `json:"wasted"`
+	Errors             []attribution.ErrorCount `json:"errors"` // most frequent first, at most MaxErrors
 }
 
 // MaxErrors bounds the error classes of one step in an answer.
@@ -165,7 +165,7 @@ func sumRun(run *attribution.Run, f Filter, steps map[stepKey]*TopStep, errors m
 		step := reach(operation.Step)
 		step.Operations++
 		if operation.Fallbacks > 0 {
-			step.FallbackOperation++
+			step.FallbackOperations++
 		}
 	}
 	return any
@@ -217,6 +217,22 @@ func (s *TopStep) observe(run attribution.Retries) {
 			if s.Runs > 1 { // the runs before this one hid it
 				s.hide(layers[i], *sum)
 			}
+		}
+	}
+}
+
+// SetRetries sets the layers, in the order transport, call, node, orchestrator,
+// worker, from their sums over the runs that show them and from how many of s.Runs
+// those are.
+func (s *TopStep) SetRetries(sums, shownBy [5]uint64) {
+	for i, layer := range layersOf(&s.Retries) {
+		if shownBy[i] == 0 {
+			continue
+		}
+		sum := int(sums[i]) //nolint:gosec // a count of attempts
+		*layer = &sum
+		if shownBy[i] < uint64(s.Runs) { //nolint:gosec // a count of runs
+			s.hide(layers[i], *layer)
 		}
 	}
 }
@@ -303,7 +319,7 @@ func (t *Top) Finish(limit int) {
 		}
 		t.RetriesTotal += step.consumption()
 		if step.Operations > 0 {
-			step.FallbackRate = float64(step.FallbackOperation) / float64(step.Operations)
+			step.FallbackRate = float64(step.FallbackOperations) / float64(step.Operations)
 		}
 		slices.SortFunc(step.PartlyHidden, func(a, b attribution.Layer) int {
 			return cmp.Compare(slices.Index(layers[:], a), slices.Index(layers[:], b))

@@ -187,7 +187,7 @@ func writeCSV(env Environment, top answer.Top) error {
 			s.Service, s.Step, maybe(s.RetriesTotal), real(s.RetryShare), maybe(s.Retries.Transport), maybe(s.Retries.Call),
 			maybe(s.Retries.Node), maybe(s.Retries.Orchestrator), maybe(s.Retries.Worker), strings.Join(hidden, " "),
 			count(s.Executions), count(s.Visits), count(s.Operations), count(s.Calls), count(s.CallsFailed), count(s.ToolCalls),
-			count(s.HTTPCalls), count(s.Fallbacks), count(s.FallbackOperation), real(s.FallbackRate), count(s.Runs), count(s.RunsOverBudget),
+			count(s.HTTPCalls), count(s.Fallbacks), count(s.FallbackOperations), real(s.FallbackRate), count(s.Runs), count(s.RunsOverBudget),
 			whole(s.Tokens.Input), whole(s.Tokens.Output), count(s.Tokens.UnknownCalls),
 			whole(s.Wasted.Input), whole(s.Wasted.Output), count(s.Wasted.UnknownCalls),
 			real(s.Wasted.TimeMs), real(s.Wasted.WaitMs), cost, class, status, errors,

@@ -1,0 +1,215 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/ClickHouse/clickhouse-go/v2/lib/proto"
+	"go.uber.org/zap"
+
+	"github.com/retryledger/retryledger/analysis/answer"
+	"github.com/retryledger/retryledger/analysis/query"
+)
+
+// maxRows bounds what one statement may return: the attempts of the largest run that
+// attribution accounts for, with room.
+const maxRows = 1_000_000
+
+// route is one question.
+type route struct {
+	parameters []string // of the query
+	ask        func(ctx context.Context, asker query.Asker, r *http.Request) (any, error)
+}
+
+func (s *server) handler() http.Handler {
+	mux := http.NewServeMux()
+	routes := map[string]route{
+		"/api/v1/top":       {[]string{"since", "until", "service", "limit"}, s.top},
+		"/api/v1/runs":      {[]string{"since", "until", "service", "limit", "completion", "quarantined", "over_budget"}, s.runs},
+		"/api/v1/runs/{id}": {nil, s.run},
+		"/api/v1/status":    {nil, s.status},
+	}
+	for pattern, route := range routes {
+		mux.HandleFunc("GET "+pattern, func(w http.ResponseWriter, r *http.Request) { s.answer(w, r, route) })
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Allow", "GET, HEAD")
+			s.fail(w, r, &userError{http.StatusMethodNotAllowed, "ask with GET"})
+		})
+	}
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		s.fail(w, r, &userError{http.StatusNotFound,
+			"there is nothing here; ask /api/v1/top, /api/v1/runs, /api/v1/runs/{id} or /api/v1/status"})
+	})
+	return s.guarded(mux)
+}
+
+// answer asks one question within the limits and writes what comes back.
+func (s *server) answer(w http.ResponseWriter, r *http.Request, route route) {
+	for name := range r.URL.Query() {
+		if !slices.Contains(route.parameters, name) {
+			known := "it takes none"
+			if len(route.parameters) > 0 {
+				known = "it takes " + strings.Join(route.parameters, ", ")
+			}
+			s.fail(w, r, &userError{http.StatusBadRequest, fmt.Sprintf("%s has no parameter %q; %s", r.URL.Path, name, known)})
+			return
+		}
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), s.config.QueryTimeout)
+	defer cancel()
+	select {
+	case s.slots <- struct{}{}:
+		defer func() { <-s.slots }()
+	case <-ctx.Done():
+		s.fail(w, r, &userError{http.StatusServiceUnavailable, "too many questions are being worked on; ask again later"})
+		return
+	}
+	conn, err := s.store.Conn(ctx)
+	if err != nil {
+		s.logger().Debug("The store is not ready", zap.Error(err))
+		s.fail(w, r, &userError{http.StatusServiceUnavailable,
+			"the store is not ready: it is still starting, or cannot be reached; the collector's log says which"})
+		return
+	}
+	found, err := route.ask(ctx, query.New(conn, query.Limits{Timeout: s.config.QueryTimeout, MaxRows: maxRows}), r)
+	if err != nil {
+		s.fail(w, r, err)
+		return
+	}
+	s.write(w, http.StatusOK, found)
+}
+
+func (s *server) top(ctx context.Context, asker query.Asker, r *http.Request) (any, error) {
+	filter, err := s.filter(r.URL.Query())
+	if err != nil {
+		return nil, err
+	}
+	return asker.Top(ctx, filter)
+}
+
+// completions are the states of a run, as docs/accounting.md names them.
+var completions = []string{"complete", "incomplete", "failed", "interrupted", "cancelled", "running", "orphaned", "unflagged"}
+
+func (s *server) runs(ctx context.Context, asker query.Asker, r *http.Request) (any, error) {
+	values := r.URL.Query()
+	filter, err := s.filter(values)
+	if err != nil {
+		return nil, err
+	}
+	runs := answer.RunFilter{Filter: filter, Completion: values.Get("completion")}
+	if runs.Completion != "" && !slices.Contains(completions, runs.Completion) {
+		return nil, badParameter("completion", "write one of "+strings.Join(completions, ", "))
+	}
+	for name, to := range map[string]*bool{"quarantined": &runs.Quarantined, "over_budget": &runs.OverBudget} {
+		if text := values.Get(name); text != "" {
+			if *to, err = strconv.ParseBool(text); err != nil {
+				return nil, badParameter(name, "write true or false")
+			}
+		}
+	}
+	return asker.Runs(ctx, runs)
+}
+
+func (s *server) run(ctx context.Context, asker query.Asker, r *http.Request) (any, error) {
+	run, err := asker.Run(ctx, r.PathValue("id"))
+	if err != nil {
+		return nil, err //nolint:wrapcheck // fail tells them apart
+	}
+	return answer.RunOf(run), nil
+}
+
+func (s *server) status(ctx context.Context, asker query.Asker, _ *http.Request) (any, error) {
+	status, err := asker.Status(ctx)
+	status.Version = s.settings.BuildInfo.Version
+	return status, err //nolint:wrapcheck // fail tells them apart
+}
+
+// filter reads the parameters that all lists share.
+func (s *server) filter(values url.Values) (answer.Filter, error) {
+	filter := answer.Filter{Service: values.Get("service"), Limit: min(defaultLimit, s.config.MaxResults)}
+	now := s.now()
+	var err error
+	if text := values.Get("since"); text != "" {
+		if filter.Since, err = answer.ParseInstant(text, now); err != nil {
+			return filter, badParameter("since", err.Error())
+		}
+	}
+	if text := values.Get("until"); text != "" {
+		if filter.Until, err = answer.ParseInstant(text, now); err != nil {
+			return filter, badParameter("until", err.Error())
+		}
+	}
+	if !filter.Since.IsZero() && !filter.Until.IsZero() && !filter.Since.Before(filter.Until) {
+		return filter, badParameter("since", "it must be before until")
+	}
+	if text := values.Get("limit"); text != "" {
+		limit, err := strconv.Atoi(text)
+		if err != nil || limit < 0 {
+			return filter, badParameter("limit", "write a number, 0 for as many as there are")
+		}
+		if filter.Limit = limit; limit == 0 || limit > s.config.MaxResults {
+			filter.Limit = s.config.MaxResults
+		}
+	}
+	return filter, nil
+}
+
+// userError is a mistake of the asker, with its status.
+type userError struct {
+	status   int
+	sentence string
+}
+
+func (e *userError) Error() string { return e.sentence }
+
+func badParameter(name, remedy string) error {
+	return &userError{http.StatusBadRequest, "parameter " + name + ": " + remedy}
+}
+
+// fail writes an error as JSON; what is not the asker's is logged.
+func (s *server) fail(w http.ResponseWriter, r *http.Request, err error) {
+	var user *userError
+	var ambiguous *query.AmbiguousError
+	var exception *proto.Exception
+	switch {
+	case errors.As(err, &user):
+		s.write(w, user.status, answer.Failure{Error: user.sentence})
+	case errors.As(err, &ambiguous):
+		s.write(w, http.StatusConflict, answer.Failure{Error: ambiguous.Error(), Candidates: ambiguous.Candidates})
+	case errors.Is(err, query.ErrNotFound):
+		s.write(w, http.StatusNotFound, answer.Failure{Error: fmt.Sprintf(
+			"no run has the id %q, nor one that begins so; a run shows some seconds after its first span", r.PathValue("id"))})
+	case errors.Is(err, context.Canceled) && r.Context().Err() != nil: // nobody waits for an answer
+	case errors.Is(err, context.DeadlineExceeded):
+		s.write(w, http.StatusGatewayTimeout, answer.Failure{Error: fmt.Sprintf(
+			"the answer took longer than %s; ask for a shorter window, or raise query_timeout", s.config.QueryTimeout)})
+	case errors.As(err, &exception) && slices.Contains(tooLargeCodes, exception.Code):
+		s.logger().Warn("A question was too large", zap.String("path", r.URL.Path), zap.Error(err))
+		s.write(w, http.StatusUnprocessableEntity, answer.Failure{Error: "the answer is too large for the store's limits; ask for a shorter window"})
+	default:
+		s.logger().Error("A question could not be answered", zap.String("path", r.URL.Path), zap.Error(err))
+		s.write(w, http.StatusBadGateway, answer.Failure{Error: "the store could not answer; the collector's log says why"})
+	}
+}
+
+// tooLargeCodes are the store's refusals of a question for its size: TOO_MANY_ROWS,
+// TIMEOUT_EXCEEDED, TOO_SLOW, MEMORY_LIMIT_EXCEEDED, TOO_MANY_ROWS_OR_BYTES.
+var tooLargeCodes = []int32{158, 159, 160, 241, 396}
+
+func (s *server) write(w http.ResponseWriter, status int, body any) {
+	encoded, err := json.Marshal(body)
+	if err != nil {
+		s.logger().Error("An answer could not be written as JSON", zap.Error(err))
+		status, encoded = http.StatusInternalServerError, []byte(`{"error":"the answer could not be written as JSON; the collector's log says why"}`)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_, _ = w.Write(append(encoded, '\n')) // an asker that is gone needs no answer
+}

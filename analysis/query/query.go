@@ -1,0 +1,114 @@
+// Package query answers the questions in SQL, over the views of the current ledger.
+// Its numbers are those that package answer computes from the same ledger in memory.
+//
+// Every value that comes from outside is a bound parameter. A window filters
+// attempts by their own end; the ends of their traces only say which rows need not
+// be read. Errors of the store come back wrapped; *AmbiguousError and ErrNotFound
+// are the asker's.
+package query
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math"
+	"time"
+
+	"github.com/ClickHouse/clickhouse-go/v2"
+	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
+
+	"github.com/retryledger/retryledger/analysis/answer"
+)
+
+// Limits bound what one question may cost the store.
+type Limits struct {
+	Timeout   time.Duration // of one statement, 0 none
+	MaxMemory int64         // bytes of one statement, 0 the store's own limit
+	MaxRows   int           // rows that one statement may return, 0 none
+}
+
+// Asker asks one database.
+type Asker struct {
+	conn   driver.Conn
+	limits Limits
+}
+
+// New asks through conn, whose database holds the schema.
+func New(conn driver.Conn, limits Limits) Asker { return Asker{conn: conn, limits: limits} }
+
+// settings are sent with every statement.
+func (l Limits) settings() clickhouse.Settings {
+	settings := clickhouse.Settings{
+		"readonly": 2, // settings may be set, nothing may be written
+	}
+	if l.Timeout > 0 {
+		settings["max_execution_time"] = int64(math.Ceil(l.Timeout.Seconds()))
+	}
+	if l.MaxMemory > 0 {
+		settings["max_memory_usage"] = l.MaxMemory
+	}
+	if l.MaxRows > 0 {
+		settings["max_result_rows"] = l.MaxRows
+		settings["result_overflow_mode"] = "throw"
+	}
+	return settings
+}
+
+// read runs one statement and hands every row to scan; what names the question in
+// errors.
+func (a Asker) read(ctx context.Context, what, statement string, parameters map[string]any, scan func(driver.Rows) error) (err error) {
+	if a.limits.Timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, a.limits.Timeout)
+		defer cancel()
+	}
+	ctx = clickhouse.Context(ctx, clickhouse.WithSettings(a.limits.settings()))
+	args := make([]any, 0, len(parameters))
+	for name, value := range parameters {
+		args = append(args, clickhouse.Named(name, value))
+	}
+	rows, err := a.conn.Query(ctx, statement, args...)
+	if err != nil {
+		return fmt.Errorf("ask the store for %s: %w", what, err)
+	}
+	defer func() {
+		if closing := rows.Close(); err == nil && closing != nil {
+			err = fmt.Errorf("read %s from the store: %w", what, closing)
+		}
+	}()
+	for rows.Next() {
+		if err := scan(rows); err != nil {
+			return fmt.Errorf("read %s from the store: %w", what, err)
+		}
+	}
+	if err := rows.Err(); err != nil {
+		return fmt.Errorf("read %s from the store: %w", what, err)
+	}
+	return nil
+}
+
+// parameters binds a filter, with what more adds.
+func parameters(f answer.Filter, more map[string]any) map[string]any {
+	bound := map[string]any{"since": int64(math.MinInt64), "until": int64(math.MaxInt64), "service": f.Service}
+	if !f.Since.IsZero() {
+		bound["since"] = f.Since.UnixNano()
+	}
+	if !f.Until.IsZero() {
+		bound["until"] = f.Until.UnixNano()
+	}
+	maps.Copy(bound, more)
+	return bound
+}
+
+// inWindow holds for the attempts and operations of a filter; ofTraces for the rows of
+// traces that may hold some. Both take the parameters since, until and service.
+const (
+	inWindow = `end_bounded_ns >= {since:Int64} AND end_bounded_ns < {until:Int64} AND ` + ofTraces
+	ofTraces = `trace_end_ns >= {since:Int64} AND trace_first_end_ns < {until:Int64} AND ` + ofService
+
+	ofService = `({service:String} = '' OR service = {service:String})`
+)
+
+// resumeNs is how much earlier than its last attempts the trace may have ended that
+// holds a run's own numbers: a resumed run has several traces.
+const resumeNs = int64(7 * 24 * time.Hour)

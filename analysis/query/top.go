@@ -1,0 +1,207 @@
+package query
+
+import (
+	"context"
+
+	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
+
+	"github.com/retryledger/retryledger/analysis/answer"
+	"github.com/retryledger/retryledger/analysis/attribution"
+)
+
+// topStatement sums attempts and operations by step and run, looks up in the run's
+// account which layers it shows and whether it is over budget, and sums by step. A
+// run whose account is out of reach shows the layers in which repeats are charged.
+const topStatement = `
+WITH
+attempted AS (
+    SELECT service, environment, run_id, step,
+        countIf(charge = 'transport') AS transport,
+        countIf(charge = 'call') AS call,
+        countIf(charge = 'node') AS node,
+        countIf(charge = 'orchestrator') AS orchestrator,
+        countIf(charge = 'worker') AS worker,
+        countIf(charge = 'fallback') AS fallbacks,
+        countIf(counted AND grain = 'execution') AS executions,
+        countIf(counted AND grain = 'execution' AND charge NOT IN ('node', 'orchestrator', 'worker')) AS visits,
+        countIf(counted AND grain = 'call') AS calls,
+        countIf(counted AND grain = 'call' AND ending = 'failed') AS calls_failed,
+        countIf(counted AND grain = 'tool') AS tool_calls,
+        countIf(counted AND grain = 'http') AS http_calls,
+        sumIf(ifNull(input_tokens, 0), counted AND grain = 'call') AS input,
+        sumIf(ifNull(output_tokens, 0), counted AND grain = 'call') AS output,
+        countIf(counted AND grain = 'call' AND isNull(input_tokens) AND isNull(output_tokens)) AS unknown,
+        sumIf(ifNull(input_tokens, 0), counted AND grain = 'call' AND wasted) AS wasted_input,
+        sumIf(ifNull(output_tokens, 0), counted AND grain = 'call' AND wasted) AS wasted_output,
+        countIf(counted AND grain = 'call' AND wasted AND isNull(input_tokens) AND isNull(output_tokens)) AS wasted_unknown,
+        sumIf(ifNull(cost_usd, 0), counted AND grain = 'call' AND wasted) AS wasted_cost,
+        countIf(counted AND grain = 'call' AND wasted AND isNotNull(cost_usd)) AS wasted_costs_known,
+        sum(wasted_ms) AS wasted_time_ms,
+        sum(wait_ms) AS wasted_wait_ms
+    FROM attempts
+    WHERE step != '' AND ` + inWindow + `
+    GROUP BY service, environment, run_id, step
+),
+operated AS (
+    SELECT service, environment, run_id, step,
+        countIf(counts_in_step) AS operations,
+        countIf(counts_in_step AND fallbacks > 0) AS fallback_operations
+    FROM operations
+    WHERE step != '' AND ` + inWindow + `
+    GROUP BY service, environment, run_id, step
+),
+account AS (
+    SELECT service, environment, run_id, step,
+        any(tuple(retries_transport)).1 AS transport_shown,
+        any(tuple(retries_call)).1 AS call_shown,
+        any(tuple(retries_node)).1 AS node_shown,
+        any(tuple(retries_orchestrator)).1 AS orchestrator_shown,
+        any(tuple(retries_worker)).1 AS worker_shown,
+        max(over_budget) AS over,
+        1 AS found
+    FROM steps
+    WHERE trace_end_ns >= {account_since:Int64} AND ` + ofService + `
+    GROUP BY service, environment, run_id, step
+)
+SELECT service, step, count() AS runs, countIf(over) AS over_budget,
+    sumIf(transport, sees_transport) AS transport_retries, countIf(sees_transport) AS transport_seen,
+    sumIf(call, sees_call) AS call_retries, countIf(sees_call) AS call_seen,
+    sumIf(node, sees_node) AS node_retries, countIf(sees_node) AS node_seen,
+    sumIf(orchestrator, sees_orchestrator) AS orchestrator_retries, countIf(sees_orchestrator) AS orchestrator_seen,
+    sumIf(worker, sees_worker) AS worker_retries, countIf(sees_worker) AS worker_seen,
+    sum(executions), sum(visits), sum(operations), sum(fallback_operations),
+    sum(calls), sum(calls_failed), sum(tool_calls), sum(http_calls), sum(fallbacks),
+    sum(input), sum(output), sum(unknown),
+    sum(wasted_input), sum(wasted_output), sum(wasted_unknown), sum(wasted_cost), sum(wasted_costs_known),
+    sum(wasted_time_ms), sum(wasted_wait_ms)
+FROM (
+    SELECT *,
+        if(found = 1, isNotNull(transport_shown), transport > 0) AS sees_transport,
+        if(found = 1, isNotNull(call_shown), call > 0) AS sees_call,
+        if(found = 1, isNotNull(node_shown), node > 0) AS sees_node,
+        if(found = 1, isNotNull(orchestrator_shown), orchestrator > 0) AS sees_orchestrator,
+        if(found = 1, isNotNull(worker_shown), worker > 0) AS sees_worker
+    FROM attempted
+    LEFT JOIN operated USING (service, environment, run_id, step)
+    LEFT JOIN account USING (service, environment, run_id, step)
+)
+GROUP BY service, step`
+
+// completionStatement counts the runs that have an attempt in the window.
+const completionStatement = `
+SELECT completion, uniqExact(service, environment, run_id)
+FROM attempts
+WHERE ` + inWindow + `
+GROUP BY completion`
+
+// errorStatement counts failed calls, and failed executions without a failed call
+// below them. What is below an execution is found by walking up from the failed calls:
+// parents[i + 1] is the attempt that encloses attempt i. Attempts nest at most as deep
+// as the walk is long, or the execution counts beside its call.
+const errorStatement = `
+SELECT service, cause.1 AS step, cause.2 AS class, cause.3 AS status, count() AS n
+FROM (
+    SELECT service,
+        groupArrayInsertAt(toInt64(-1))(parent, ` + "`index`" + `) AS parents,
+        groupArrayIf(parent, counted AND grain = 'call' AND ending = 'failed' AND parent >= 0) AS above,
+        arrayFold(
+            (known, level) -> arrayDistinct(arrayConcat(known,
+                arrayFilter(up -> up >= 0, arrayMap(i -> parents[i + 1], known)))),
+            range(24), arrayDistinct(above)) AS explained,
+        groupArrayIf(
+            tuple(step, error_class, http_status, if(grain = 'call', -1, toInt64(` + "`index`" + `))),
+            step != '' AND counted AND ending = 'failed' AND grain IN ('call', 'execution') AND ` + inWindow + `) AS failures
+    FROM attempts
+    WHERE ` + ofTraces + `
+    GROUP BY service, environment, run_id
+    HAVING notEmpty(failures)
+)
+ARRAY JOIN arrayFilter(f -> f.4 < 0 OR NOT has(explained, f.4), failures) AS cause
+GROUP BY service, step, class, status
+ORDER BY n DESC
+LIMIT {max_errors:UInt64} BY service, step`
+
+type stepKey struct{ service, step string }
+
+// Top answers which steps eat the retry budget.
+func (a Asker) Top(ctx context.Context, f answer.Filter) (answer.Top, error) {
+	top := answer.NewTop(f)
+	accountSince := parameters(f, nil)["since"].(int64)
+	if !f.Since.IsZero() {
+		accountSince -= resumeNs
+	}
+	steps := map[stepKey]int{}
+	err := a.read(ctx, "the steps by retry consumption", topStatement,
+		parameters(f, map[string]any{"account_since": accountSince}), func(rows driver.Rows) error {
+			step, err := scanTopStep(rows)
+			steps[stepKey{step.Service, step.Step}] = len(top.Steps)
+			top.Steps = append(top.Steps, step)
+			return err
+		})
+	if err != nil {
+		return answer.Top{}, err
+	}
+	err = a.read(ctx, "the completion of runs", completionStatement, parameters(f, nil), func(rows driver.Rows) error {
+		var completion string
+		var n uint64
+		if err := rows.Scan(&completion, &n); err != nil {
+			return err //nolint:wrapcheck // read wraps it
+		}
+		top.Completion[completion] = int(n) //nolint:gosec // a count of rows
+		top.Runs += int(n)                  //nolint:gosec // a count of rows
+		return nil
+	})
+	if err != nil {
+		return answer.Top{}, err
+	}
+	err = a.read(ctx, "the errors of steps", errorStatement,
+		parameters(f, map[string]any{"max_errors": uint64(answer.MaxErrors)}), func(rows driver.Rows) error {
+			var key stepKey
+			var cause attribution.ErrorCount
+			var status int64
+			var n uint64
+			if err := rows.Scan(&key.service, &key.step, &cause.Class, &status, &n); err != nil {
+				return err //nolint:wrapcheck // read wraps it
+			}
+			cause.HTTPStatus, cause.Count = int(status), int(n) //nolint:gosec // a count of rows
+			if i, ok := steps[key]; ok {
+				top.Steps[i].Errors = append(top.Steps[i].Errors, cause)
+			}
+			return nil
+		})
+	if err != nil {
+		return answer.Top{}, err
+	}
+	top.Finish(f.Limit)
+	return top, nil
+}
+
+func scanTopStep(rows driver.Rows) (answer.TopStep, error) {
+	var step answer.TopStep
+	var runs, over, costsKnown uint64
+	var retries, seen [5]uint64
+	var executions, visits, operations, fallbackOperations, calls, failed, tools, sends, fallbacks, unknown, wastedUnknown uint64
+	var cost float64
+	err := rows.Scan(&step.Service, &step.Step, &runs, &over,
+		&retries[0], &seen[0], &retries[1], &seen[1], &retries[2], &seen[2], &retries[3], &seen[3], &retries[4], &seen[4],
+		&executions, &visits, &operations, &fallbackOperations, &calls, &failed, &tools, &sends, &fallbacks,
+		&step.Tokens.Input, &step.Tokens.Output, &unknown,
+		&step.Wasted.Input, &step.Wasted.Output, &wastedUnknown, &cost, &costsKnown,
+		&step.Wasted.TimeMs, &step.Wasted.WaitMs)
+	if err != nil {
+		return step, err //nolint:wrapcheck // read wraps it
+	}
+	for to, from := range map[*int]uint64{
+		&step.Runs: runs, &step.RunsOverBudget: over, &step.Executions: executions, &step.Visits: visits,
+		&step.Operations: operations, &step.FallbackOperations: fallbackOperations, &step.Calls: calls, &step.CallsFailed: failed,
+		&step.ToolCalls: tools, &step.HTTPCalls: sends, &step.Fallbacks: fallbacks,
+		&step.Tokens.UnknownCalls: unknown, &step.Wasted.UnknownCalls: wastedUnknown,
+	} {
+		*to = int(from) //nolint:gosec // a count of rows
+	}
+	if costsKnown > 0 {
+		step.Wasted.CostUSD = &cost
+	}
+	step.SetRetries(retries, seen)
+	return step, nil
+}
