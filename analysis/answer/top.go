@@ -2,6 +2,7 @@ package answer
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"time"
 
@@ -318,6 +319,10 @@ func (t *Top) Finish(limit int) {
 			}
 		}
 		t.RetriesTotal += step.consumption()
+		step.Wasted.TimeMs, step.Wasted.WaitMs = rounded(step.Wasted.TimeMs), rounded(step.Wasted.WaitMs)
+		if cost := step.Wasted.CostUSD; cost != nil {
+			*cost = rounded(*cost)
+		}
 		if step.Operations > 0 {
 			step.FallbackRate = float64(step.FallbackOperations) / float64(step.Operations)
 		}
@@ -348,6 +353,10 @@ func (t *Top) Finish(limit int) {
 		t.Steps = t.Steps[:limit]
 	}
 }
+
+// rounded takes from a sum what depends on the order of its terms: a nanosecond, or a
+// millionth of a dollar, is exact enough.
+func rounded(x float64) float64 { return math.Round(x*1e6) / 1e6 }
 
 // consumption is RetriesTotal with "not observable" at the end of the order.
 func (s *TopStep) consumption() int {

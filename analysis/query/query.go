@@ -54,15 +54,20 @@ func (l Limits) settings() clickhouse.Settings {
 	return settings
 }
 
+// within bounds what the statements of ctx may cost.
+func (l Limits) within(ctx context.Context) (context.Context, context.CancelFunc) {
+	cancel := func() {}
+	if l.Timeout > 0 {
+		ctx, cancel = context.WithTimeout(ctx, l.Timeout)
+	}
+	return clickhouse.Context(ctx, clickhouse.WithSettings(l.settings())), cancel
+}
+
 // read runs one statement and hands every row to scan; what names the question in
 // errors.
 func (a Asker) read(ctx context.Context, what, statement string, parameters map[string]any, scan func(driver.Rows) error) (err error) {
-	if a.limits.Timeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, a.limits.Timeout)
-		defer cancel()
-	}
-	ctx = clickhouse.Context(ctx, clickhouse.WithSettings(a.limits.settings()))
+	ctx, cancel := a.limits.within(ctx)
+	defer cancel()
 	args := make([]any, 0, len(parameters))
 	for name, value := range parameters {
 		args = append(args, clickhouse.Named(name, value))

@@ -76,6 +76,8 @@ func newRoot(env Environment) *cobra.Command {
 	root.SetOut(env.Stdout)
 	root.SetErr(env.Stderr)
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.AddCommand(newTop(env), newRun(env), newAccount(env))
+	var server string
+	root.PersistentFlags().StringVar(&server, "server", "", "the collector's API (default $"+serverVariable+", else "+DefaultServer+")")
+	root.AddCommand(newTop(env, &server), newRun(env, &server), newDemo(env, &server), newAccount(env))
 	return root
 }

@@ -5,17 +5,16 @@ import (
 	"net/url"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/retryledger/retryledger/analysis/answer"
 )
 
 type runFlags struct {
-	server, format string
-	limit          int
+	format string
+	limit  int
 }
 
-func newRun(env Environment) *cobra.Command {
+func newRun(env Environment, server *string) *cobra.Command {
 	var flags runFlags
 	cmd := &cobra.Command{
 		Use:   "run ID",
@@ -32,23 +31,22 @@ of one that no other run has.
 			}
 			return nil
 		},
-		RunE: func(cmd *cobra.Command, args []string) error { return flags.run(cmd.Context(), env, args[0]) },
+		RunE: func(cmd *cobra.Command, args []string) error { return flags.run(cmd.Context(), env, *server, args[0]) },
 	}
 	f := cmd.Flags()
-	serverFlag(f, &flags.server)
 	f.StringVar(&flags.format, "format", "table", "table or json")
 	f.IntVar(&flags.limit, "limit", 200, "attempts to show in the table, 0 for all")
 	return cmd
 }
 
-func (f runFlags) run(ctx context.Context, env Environment, id string) error {
+func (f runFlags) run(ctx context.Context, env Environment, server, id string) error {
 	if f.format != "table" && f.format != "json" {
 		return fail(ExitUsage, "--format %s: choose table or json", f.format)
 	}
 	if f.limit < 0 {
 		return fail(ExitUsage, "--limit %d: give a number of attempts, 0 for all", f.limit)
 	}
-	client, err := newClient(env, f.server)
+	client, err := newClient(env, server)
 	if err != nil {
 		return err
 	}
@@ -73,10 +71,6 @@ func (p printer) run(run answer.Run, limit int) {
 		p.blank()
 	}
 	p.summaries(run)
-}
-
-func serverFlag(f *pflag.FlagSet, server *string) {
-	f.StringVar(server, "server", "", "the collector's API (default $"+serverVariable+", else "+DefaultServer+")")
 }
 
 func noArgs(cmd *cobra.Command, args []string) error {

@@ -157,6 +157,9 @@ func (p printer) line(s string) {
 	}
 }
 
+// command shows what to type for what follows.
+func (p printer) command(s string) string { return p.paint("$ "+s, text.FgCyan) }
+
 func (p printer) blank() { p.out.WriteByte('\n') }
 
 // shorten cuts s to width cells and marks the cut.

@@ -15,11 +15,11 @@ import (
 )
 
 type topFlags struct {
-	server, format, since, until, service string
-	limit                                 int
+	format, since, until, service string
+	limit                         int
 }
 
-func newTop(env Environment) *cobra.Command {
+func newTop(env Environment, server *string) *cobra.Command {
 	var flags topFlags
 	cmd := &cobra.Command{
 		Use:   "top",
@@ -32,10 +32,9 @@ Every number is a sum over the attempts that ended within the window.
   retryledger top --since 7d --service checkout --limit 5
   retryledger top --format csv > steps.csv`,
 		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return flags.run(cmd.Context(), env) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return flags.run(cmd.Context(), env, *server) },
 	}
 	f := cmd.Flags()
-	serverFlag(f, &flags.server)
 	f.StringVar(&flags.format, "format", "table", "table, json or csv")
 	f.StringVar(&flags.since, "since", "24h", "start of the window: how long ago (90m, 24h, 7d) or an RFC 3339 instant")
 	f.StringVar(&flags.until, "until", "", "end of the window, written like --since (default: no end)")
@@ -44,7 +43,7 @@ Every number is a sum over the attempts that ended within the window.
 	return cmd
 }
 
-func (f topFlags) run(ctx context.Context, env Environment) error {
+func (f topFlags) run(ctx context.Context, env Environment, server string) error {
 	if f.format != "table" && f.format != "json" && f.format != "csv" {
 		return fail(ExitUsage, "--format %s: choose table, json or csv", f.format)
 	}
@@ -59,7 +58,7 @@ func (f topFlags) run(ctx context.Context, env Environment) error {
 	if f.service != "" {
 		query.Set("service", f.service)
 	}
-	client, err := newClient(env, f.server)
+	client, err := newClient(env, server)
 	if err != nil {
 		return err
 	}
