@@ -1,9 +1,110 @@
 package attribution
 
-import "github.com/retryledger/retryledger/schema"
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/retryledger/retryledger/schema"
+)
 
 // Account turns spans, of any number of runs and in any order, into their ledger.
 // Spans with one identity count once. It does not modify its argument.
 func Account(spans []schema.Span, opts Options) Ledger {
-	return Ledger{UnattributedSpans: len(spans)}
+	ledger := Ledger{Runs: []Run{}, ContractViolations: []ContractViolation{}}
+	for _, group := range groupRuns(unique(spans), opts) {
+		if !group.isRun() {
+			ledger.UnattributedSpans += len(group.spans)
+			ledger.ContractViolations = append(ledger.ContractViolations, looseViolations(group.spans)...)
+			continue
+		}
+		ledger.Runs = append(ledger.Runs, accountRun(group, opts))
+	}
+	slices.SortFunc(ledger.Runs, func(a, b Run) int {
+		return cmp.Or(cmp.Compare(a.StartNs, b.StartNs), strings.Compare(a.RunID, b.RunID), strings.Compare(a.Service, b.Service))
+	})
+	return ledger
+}
+
+// unique keeps one span of each identity: of two contents the later end wins, then
+// the larger content hash, never the arrival.
+func unique(spans []schema.Span) []*schema.Span {
+	type identity struct {
+		trace schema.TraceID
+		span  schema.SpanID
+	}
+	best := make(map[identity]*schema.Span, len(spans))
+	for i := range spans {
+		s := &spans[i]
+		id := identity{s.TraceID, s.SpanID}
+		if have, ok := best[id]; !ok || s.EndNs > have.EndNs || s.EndNs == have.EndNs && s.ContentHash > have.ContentHash {
+			best[id] = s
+		}
+	}
+	out := make([]*schema.Span, 0, len(best))
+	for _, s := range best {
+		out = append(out, s)
+	}
+	slices.SortFunc(out, compareSpans)
+	return out
+}
+
+// compareSpans orders spans by time, and those of one instant by identity, so that
+// no result depends on the order of arrival.
+func compareSpans(a, b *schema.Span) int {
+	return cmp.Or(
+		cmp.Compare(a.StartNs, b.StartNs),
+		cmp.Compare(a.EndNs, b.EndNs),
+		slices.Compare(a.TraceID[:], b.TraceID[:]),
+		slices.Compare(a.SpanID[:], b.SpanID[:]),
+	)
+}
+
+// looseViolations are the contract violations of a trace that is no run.
+func looseViolations(spans []*schema.Span) []ContractViolation {
+	var out []ContractViolation
+	for _, s := range spans {
+		for _, v := range s.Violations {
+			out = mergeViolation(out, v, s.TraceID, 1)
+		}
+	}
+	return out
+}
+
+func mergeViolation(list []ContractViolation, v schema.Violation, trace schema.TraceID, count int) []ContractViolation {
+	for i := range list {
+		if have := &list[i]; have.Node == v.Node && have.Key == v.Key && have.Direction == v.Direction {
+			have.Count += count
+			have.TimeNs = min(have.TimeNs, v.TimeNs)
+			return list
+		}
+	}
+	return append(list, ContractViolation{Node: v.Node, Key: v.Key, Direction: v.Direction, Count: count, TraceID: trace, TimeNs: v.TimeNs})
+}
+
+// account is one run while its ledger is made. The stages are in the files of
+// their names: tree, executions, calls, charges, waste, summary.
+type account struct {
+	opts  Options
+	group *runGroup
+	tree  *tree
+
+	executions []*execution
+	calls      []*callAttempt
+	ended      runEnd
+	violations []ContractViolation
+}
+
+func accountRun(group *runGroup, opts Options) Run {
+	a := &account{opts: opts, group: group}
+	a.tree = plant(group.spans, opts)
+	a.findExecutions()
+	a.findCalls()
+	a.placeViolations()
+	a.chargeExecutions()
+	a.chargeCounters()
+	a.judgeRun()
+	a.judgeExecutions()
+	a.markWaste()
+	return a.summarise()
 }

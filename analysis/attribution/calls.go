@@ -1,0 +1,423 @@
+package attribution
+
+import (
+	"slices"
+
+	"github.com/retryledger/retryledger/schema"
+)
+
+// callAttempt is one attempt below the level of steps: a model call, a tool's run,
+// a send, or an application's own attempt that is none of these.
+type callAttempt struct {
+	node    *node // nil for one that has no span of its own
+	exec    *execution
+	grain   Grain
+	op      *operation
+	charge  string // a Layer, ChargeFallback, or "" for a first try
+	ordinal int
+	start   int64
+	end     int64
+
+	evidence   Evidence
+	from       string // the candidate before it, for a fallback
+	reason     string
+	waitNs     int64 // since the end of the attempt it repeats
+	errorClass string
+	httpStatus int
+	counted    bool
+	failed     bool
+	unit       *node // the outermost span of this attempt: itself, or the chain that was repeated
+	wasted     bool
+	wastedNs   int64
+	index      int
+}
+
+// operation is something wanted done once: its attempts in order.
+type operation struct {
+	exec     *execution
+	grain    Grain
+	attempts []*callAttempt
+	merged   *operation // where its attempts went
+	limit    int
+}
+
+func (o *operation) resolve() *operation {
+	for o.merged != nil {
+		o = o.merged
+	}
+	return o
+}
+
+// absorb moves other's attempts to o: they were attempts of one thing.
+func (o *operation) absorb(other *operation) {
+	if other = other.resolve(); other == o {
+		return
+	}
+	o.attempts = append(o.attempts, other.attempts...)
+	if other.grain == GrainCall {
+		o.grain = GrainCall // what a chain wraps says what it is
+	}
+	o.limit = max(o.limit, other.limit)
+	other.attempts, other.merged = nil, o
+}
+
+// findCalls finds the attempts below steps, and which of them repeat or replace others.
+func (a *account) findCalls() {
+	for i := len(a.tree.nodes) - 1; i >= 0; i-- { // children before parents
+		n := a.tree.nodes[i]
+		n.modelled = n.Role == schema.RoleModel
+		for _, c := range n.children {
+			n.modelled = n.modelled || c.modelled && !c.isExecution()
+		}
+		a.relate(n.children, n)
+		a.leaf(n)
+		a.lead(n)
+	}
+	for _, e := range a.executions {
+		// Spans without a common parent in the tree: siblings by the parent they name.
+		byParent := make(map[schema.SpanID][]*node)
+		var order []schema.SpanID
+		for _, m := range e.members {
+			if m.parent == nil {
+				if _, ok := byParent[m.ParentID]; !ok {
+					order = append(order, m.ParentID)
+				}
+				byParent[m.ParentID] = append(byParent[m.ParentID], m)
+			}
+		}
+		for _, id := range order {
+			siblings := byParent[id]
+			slices.SortFunc(siblings, compareNodes)
+			a.relate(siblings, nil)
+		}
+	}
+}
+
+// grainOf is what n is an attempt of, "" if it is none by itself.
+func grainOf(n *node) Grain {
+	switch n.Role {
+	case schema.RoleModel:
+		return GrainCall
+	case schema.RoleTool:
+		return GrainTool
+	case schema.RoleHTTP, schema.RoleRPC:
+		return GrainHTTP
+	case schema.RoleOther, schema.RoleChain, schema.RoleAuxiliary:
+	}
+	return ""
+}
+
+// leaf makes n an attempt where it is a call by itself: of nested spans of one
+// request only the innermost is.
+func (a *account) leaf(n *node) {
+	grain := grainOf(n)
+	if grain == "" || n.exec == nil || n.attempt != nil {
+		return
+	}
+	for _, c := range n.children {
+		if grain == GrainCall && c.modelled || grain == GrainHTTP && c.isSend() {
+			return
+		}
+	}
+	a.attemptOf(n, grain).counted = true
+}
+
+// attemptOf makes a row of n, with an operation of its own until a repeat is found.
+func (a *account) attemptOf(n *node, grain Grain) *callAttempt {
+	if n.attempt != nil {
+		return n.attempt
+	}
+	c := &callAttempt{
+		node: n, exec: n.exec, grain: grain, start: n.StartNs, end: n.EndNs, ordinal: 1, unit: n,
+		errorClass: n.ErrorClass, httpStatus: int(n.HTTPStatus), failed: n.Failed, evidence: EvidenceStructure,
+	}
+	c.op = &operation{exec: n.exec, grain: grain, attempts: []*callAttempt{c}, limit: int(n.AttemptLimit)}
+	if n.AttemptEvidence != "" {
+		c.ordinal, c.evidence = max(1, int(n.Attempt)), Evidence(n.AttemptEvidence)
+	}
+	n.attempt = c
+	a.calls = append(a.calls, c)
+	return c
+}
+
+// lead finds the first call at or below n, and the model asked last.
+func (a *account) lead(n *node) {
+	if n.attempt != nil && n.attempt.grain != GrainHTTP {
+		n.lead = n.attempt
+	}
+	if n.Role == schema.RoleModel && n.Model != "" {
+		n.lastModel = n.Model
+	}
+	for _, c := range n.children {
+		if c.isExecution() {
+			continue
+		}
+		if c.lead != nil && n.lead == nil {
+			n.lead = c.lead
+		}
+		if c.lastModel != "" && n.Role != schema.RoleModel {
+			n.lastModel = c.lastModel
+		}
+	}
+}
+
+// isUnit tells whether a span may be an attempt of something below a step.
+func isUnit(n *node) bool {
+	return n.exec != nil && !n.isExecution() && n.Role != schema.RoleAuxiliary && !n.Hidden && !n.ContractSpan && !n.Heartbeat
+}
+
+// sequence is a run of attempts at one thing among siblings.
+type sequence struct {
+	last    *node
+	ordinal int
+}
+
+// relate finds repeats and fallbacks among the spans below one parent (nil where
+// they name a parent that never came), in time's order.
+func (a *account) relate(siblings []*node, parent *node) {
+	if len(siblings) == 0 {
+		return
+	}
+	wrapper := parent != nil && parent.FallbackWrapper && !wrapsItsOwnKind(parent)
+	var open []*sequence
+	var units []*node
+	for _, u := range siblings {
+		if !isUnit(u) {
+			continue
+		}
+		seq, charge, evidence := a.predecessor(u, open, units, wrapper)
+		units = append(units, u)
+		explicit := int(u.Attempt)
+		switch {
+		case seq != nil:
+			p := seq.last
+			seq.last = u
+			if charge == ChargeFallback {
+				seq.ordinal = max(1, explicit)
+			} else {
+				a.fillGap(u, layerOf(u), explicit-seq.ordinal-1)
+				seq.ordinal = max(seq.ordinal+1, explicit)
+			}
+			a.repeat(u, p, charge, evidence, seq.ordinal)
+		case explicit >= 2 || u.Fallback >= 1 && grainOf(u) != GrainHTTP:
+			// The attempt before it never came, or a breaker refused to make it.
+			c := a.rowOf(u)
+			if c.charge == "" {
+				c.charge, c.evidence = ChargeFallback, EvidenceAttribute
+				if u.Fallback < 1 {
+					c.charge, c.evidence = string(layerOf(u)), Evidence(u.AttemptEvidence)
+					a.fillGap(u, layerOf(u), explicit-2)
+				}
+				c.from, c.reason, c.ordinal = u.FallbackFrom, u.FallbackReason, max(1, explicit)
+				c.unit = u
+			}
+			open = append(open, &sequence{last: u, ordinal: max(1, explicit)})
+		default:
+			if explicit == 1 && u.lead == nil && u.attempt == nil {
+				a.attemptOf(u, GrainWork)
+			}
+			open = append(open, &sequence{last: u, ordinal: max(1, explicit)})
+		}
+	}
+}
+
+// wrapsItsOwnKind: a retry around fallbacks is named after what it wraps.
+func wrapsItsOwnKind(parent *node) bool {
+	return slices.ContainsFunc(parent.children, func(c *node) bool { return c.FallbackWrapper })
+}
+
+// layerOf is the layer that repeated u, by what u is unless it says so itself.
+func layerOf(u *node) Layer {
+	if l := Layer(u.RetryLayer); l == LayerTransport || l == LayerCall {
+		return l // the layers of steps name no repeat below a step
+	}
+	if u.isSend() {
+		return LayerTransport
+	}
+	return LayerCall
+}
+
+// failedUnit tells whether u did not do what was wanted.
+func failedUnit(u *node) bool { return u.Failed || u.StepFailed == schema.FlagYes }
+
+// predecessor finds the sequence that u continues, and how it is charged.
+func (a *account) predecessor(u *node, open []*sequence, units []*node, wrapper bool) (*sequence, string, Evidence) {
+	evidence := EvidenceInferred
+	if u.AttemptEvidence != "" && u.Attempt >= 2 {
+		evidence = Evidence(u.AttemptEvidence)
+	}
+	if wrapper && len(open) > 0 { // the candidates of a fallback, in order
+		return open[len(open)-1], ChargeFallback, EvidenceStructure
+	}
+	var best *sequence
+	bestCharge := ""
+	bestScore := -1
+	for _, seq := range open {
+		p := seq.last
+		if p.exec != u.exec || p.EndNs > u.StartNs+a.tree.slack || p.StartNs > u.StartNs {
+			continue // of another step, or they overlap: no repeat
+		}
+		charge := a.repeats(u, p, seq, units)
+		if charge == "" {
+			continue
+		}
+		score := 0
+		if u.InputHash != 0 && u.InputHash == p.InputHash {
+			score += 2
+		}
+		if u.ItemHash != 0 && u.ItemHash == p.ItemHash {
+			score += 4
+		}
+		if int(u.Attempt) == seq.ordinal+1 {
+			score++
+		}
+		if score > bestScore || score == bestScore && p.EndNs > best.last.EndNs && u.Attempt >= 2 {
+			best, bestCharge, bestScore = seq, charge, score
+		}
+	}
+	if best == nil {
+		return nil, "", ""
+	}
+	if u.Fallback >= 1 {
+		evidence = EvidenceAttribute
+	}
+	return best, bestCharge, evidence
+}
+
+// repeats tells how u is charged if it continues the sequence that p ends, "" if it does not.
+func (a *account) repeats(u, p *node, seq *sequence, units []*node) string {
+	sameName := u.Role == p.Role && numberless(u.Name) == numberless(p.Name)
+	switch {
+	case u.Fallback >= 1 && u.Attempt < 2:
+		if failedUnit(p) && (!u.isSend() || p.isSend()) {
+			return ChargeFallback
+		}
+		return ""
+	case u.Attempt >= 2: // an explicit number counts even where the attempt before looks fine
+		if sameName && int(u.Attempt) > seq.ordinal {
+			return string(layerOf(u))
+		}
+		return ""
+	case u.Attempt == 1 || u.Fallback == 0 && u.FallbackFrom == "" && u.Attempt == 0 && p.Fallback >= 1:
+		return "" // a first try, and says so
+	case !failedUnit(p):
+		return ""
+	}
+	if a.interrupted(p, u, units) {
+		return ""
+	}
+	modelP, modelU := p.lastModel, firstModel(u)
+	if sameName {
+		if modelP != "" && modelU != "" && modelP != modelU {
+			return ChargeFallback
+		}
+		if u.Role == schema.RoleTool && u.InputHash != 0 && p.InputHash != 0 && u.InputHash != p.InputHash {
+			return "" // the same tool for something else
+		}
+		return string(layerOf(u))
+	}
+	if u.modelled && p.modelled && modelP != "" && modelU != "" && modelP != modelU {
+		return ChargeFallback
+	}
+	return ""
+}
+
+func firstModel(u *node) string {
+	if u.lead != nil && u.lead.node != nil && u.lead.grain == GrainCall {
+		return u.lead.node.Model
+	}
+	return u.lastModel
+}
+
+// interrupted tells whether another call began between p and u: repeats are
+// adjacent among their parent's model and tool calls.
+func (a *account) interrupted(p, u *node, units []*node) bool {
+	for i := len(units) - 1; i >= 0; i-- {
+		q := units[i]
+		if q == p || q.StartNs < p.EndNs-a.tree.slack {
+			if q.StartNs < p.StartNs {
+				return false // units are in time's order
+			}
+			continue
+		}
+		if q.lead != nil && (q.Role != u.Role || numberless(q.Name) != numberless(u.Name)) {
+			return true
+		}
+	}
+	return false
+}
+
+// rowOf is the attempt that stands for unit u: its first call, or u itself.
+func (a *account) rowOf(u *node) *callAttempt {
+	switch {
+	case u.isSend() && u.attempt != nil:
+		return u.attempt
+	case u.lead != nil:
+		return u.lead
+	case u.isSend():
+		return a.attemptOf(u, GrainHTTP)
+	}
+	c := a.attemptOf(u, GrainWork)
+	u.lead = c
+	return c
+}
+
+// repeat charges u as the next attempt of what p was an attempt of.
+func (a *account) repeat(u, p *node, charge string, evidence Evidence, ordinal int) {
+	row, before := a.rowOf(u), a.rowOf(p)
+	if before.unit == before.node {
+		before.unit = p
+	}
+	row.unit = u
+	if row.charge == "" {
+		row.charge, row.evidence, row.ordinal = charge, evidence, ordinal
+		if charge == ChargeFallback {
+			row.from, row.reason = orText(u.FallbackFrom, p.lastModel), orText(u.FallbackReason, p.ErrorClass)
+		}
+	}
+	row.waitNs = max(0, u.StartNs-p.EndNs)
+	if failedUnit(p) || charge != ChargeFallback {
+		p.unitLost = true
+	}
+	before.op.resolve().absorb(row.op)
+	row.op = before.op.resolve()
+	row.op.limit = max(row.op.limit, int(u.AttemptLimit), int(p.AttemptLimit))
+}
+
+func orText(text, other string) string {
+	if text != "" {
+		return text
+	}
+	return other
+}
+
+// maxGap bounds the attempts that a stated number may bring to life: a larger
+// number is no count of attempts.
+const maxGap = 100
+
+// fillGap adds the attempts before u whose spans never came, known by u's number.
+func (a *account) fillGap(u *node, layer Layer, missing int) {
+	if missing <= 0 || missing > maxGap {
+		return
+	}
+	evidence := Evidence(u.AttemptEvidence)
+	for range missing {
+		a.spanless(u.exec, layer, u.StartNs, evidence, "", 0, a.rowOf(u).op)
+	}
+}
+
+// spanless adds an attempt that has no span of its own.
+func (a *account) spanless(e *execution, layer Layer, instant int64, evidence Evidence, class string, status int, op *operation) *callAttempt {
+	c := &callAttempt{
+		exec: e, grain: GrainWork, charge: string(layer), start: instant, end: instant, evidence: evidence,
+		errorClass: class, httpStatus: status, op: op,
+	}
+	if op == nil {
+		c.op = &operation{exec: e, grain: GrainWork}
+	}
+	c.op = c.op.resolve()
+	c.op.attempts = append(c.op.attempts, c)
+	c.ordinal = len(c.op.attempts)
+	a.calls = append(a.calls, c)
+	return c
+}

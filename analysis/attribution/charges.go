@@ -1,0 +1,459 @@
+package attribution
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/retryledger/retryledger/schema"
+)
+
+// Who repeated a step, and which of several steps is charged.
+
+// placeViolations gives each contract violation to the execution it belongs to: the
+// one of its node that was open at its time, else the last before it. Within one
+// execution a violation counts once, however many spans repeat it.
+func (a *account) placeViolations() {
+	type once struct {
+		exec           *execution
+		node, key, dir string
+	}
+	seen := make(map[once]bool)
+	byStep := make(map[string][]*execution)
+	for _, e := range a.executions {
+		byStep[e.step] = append(byStep[e.step], e)
+	}
+	for _, n := range a.tree.nodes {
+		for _, v := range n.Violations {
+			e := executionAt(byStep[v.Node], n.TraceID, v.TimeNs)
+			if e != nil {
+				e.violated = true
+			}
+			id := once{e, v.Node, v.Key, v.Direction}
+			if seen[id] {
+				continue
+			}
+			seen[id] = true
+			a.violations = mergeViolation(a.violations, v, n.TraceID, 1)
+		}
+	}
+}
+
+// executionAt is the execution (of one step, in time's order) open at an instant, else the last before it.
+func executionAt(list []*execution, trace schema.TraceID, instant int64) *execution {
+	var open, before *execution
+	for _, e := range list {
+		if e.trace != trace || e.view || e.start > instant {
+			continue
+		}
+		if e.end >= instant {
+			open = e
+		}
+		before = e
+	}
+	if open != nil {
+		return open
+	}
+	return before
+}
+
+// judge decides how an execution ended, before anyone asks who repeated it.
+func (a *account) judge(e *execution) {
+	if e.counter {
+		e.ending = EndingUnknown
+		return
+	}
+	if e.node == nil && e.engine {
+		e.ending = EndingUnknown // its own span never came
+		return
+	}
+	e.ending = EndingSucceeded
+	if e.node == nil { // calls that name a step: the last of them tells
+		if last := e.members[len(e.members)-1]; failedUnit(last) {
+			e.ending, e.errorClass, e.httpStatus = EndingFailed, last.ErrorClass, int(last.HTTPStatus)
+		} else {
+			e.flow = last.Flow
+		}
+	} else {
+		s := e.node.Span
+		e.flow, e.errorClass, e.httpStatus = s.Flow, s.ErrorClass, int(s.HTTPStatus)
+		switch {
+		case failedUnit(e.node), e.handled && s.Flow != schema.FlowInterrupt:
+			e.ending = EndingFailed
+		case s.Flow != schema.FlowNone:
+		case (s.OutputFailed || s.StatedExhausted) && s.StepFailed != schema.FlagNo && !a.isContainer(e):
+			e.ending, e.told = EndingFailed, s.OutputFailed
+			if s.StatedExhausted {
+				e.handled = true
+			}
+		}
+	}
+	switch e.flow {
+	case schema.FlowInterrupt:
+		e.ending = EndingInterrupted
+	case schema.FlowCancelled, schema.FlowAbandoned:
+		e.ending = EndingCancelled
+	case schema.FlowNone, schema.FlowCommand:
+	}
+	e.failed = e.ending == EndingFailed || e.violated
+}
+
+// isContainer: the output of a step that holds others is the accumulated state.
+func (a *account) isContainer(e *execution) bool {
+	return slices.ContainsFunc(e.inner, func(i *execution) bool { return i.step != e.step })
+}
+
+// chargeExecutions decides for every execution whether it is a visit or a repeat,
+// and in which layer.
+func (a *account) chargeExecutions() {
+	bySteps := make(map[string][]*execution)
+	var steps []string
+	for _, e := range a.executions {
+		a.judge(e)
+		if _, ok := bySteps[e.step]; !ok {
+			steps = append(steps, e.step)
+		}
+		bySteps[e.step] = append(bySteps[e.step], e)
+	}
+	a.passFailureIn()
+	// Outer steps first, and node runs before the application's own spans inside them:
+	// the layer that repeated what is around a step is the layer that repeated it.
+	depth := make(map[string]int, len(steps))
+	for _, step := range steps {
+		depth[step] = bySteps[step][0].depth()
+	}
+	slices.SortFunc(steps, func(x, y string) int { return cmp.Or(cmp.Compare(depth[x], depth[y]), strings.Compare(x, y)) })
+	for _, step := range steps {
+		var views, own []*execution
+		for _, e := range bySteps[step] {
+			if e.view {
+				views = append(views, e)
+			} else {
+				own = append(own, e)
+			}
+		}
+		a.chargeStep(views)
+		a.chargeStep(own)
+	}
+	a.chargeOnce()
+	slices.SortFunc(a.executions, compareExecutions)
+}
+
+func (e *execution) depth() int {
+	n := 0
+	for o := e.outer; o != nil; o = o.outer {
+		n++
+	}
+	return n
+}
+
+// passFailureIn hands the failure of a node run to the last of the application's own
+// executions inside it, which is what failed.
+func (a *account) passFailureIn() {
+	for _, e := range a.executions {
+		if !e.view || !e.failed {
+			continue
+		}
+		for i := len(e.inner) - 1; i >= 0; i-- {
+			if in := e.inner[i]; in.step == e.step {
+				if !in.failed {
+					in.failed, in.ending, in.told = true, e.ending, e.told
+				}
+				in.handled = in.handled || e.handled
+				break
+			}
+		}
+	}
+}
+
+// chargeStep charges the executions of one step, in time's order.
+func (a *account) chargeStep(list []*execution) {
+	byTask := make(map[string]*execution) // the last attempt of a task
+	for _, e := range list {
+		e.ordinal = max(1, e.attempt)
+		if e.task != "" {
+			if p := byTask[e.task]; p != nil {
+				a.repeatTask(e, p)
+			} else if p := a.reentered(e, list); p != nil {
+				a.repeatEntry(e, p)
+			}
+			byTask[e.task] = e
+			continue
+		}
+		if p := a.reentered(e, list); p != nil {
+			a.repeatEntry(e, p)
+		} else if e.attempt >= 2 {
+			a.missing(e)
+		}
+	}
+}
+
+// repeatTask links e to p, the attempt of the same task before it.
+func (a *account) repeatTask(e, p *execution) {
+	if p.ending == EndingInterrupted {
+		return // resuming after an interrupt is a visit
+	}
+	layer := LayerNode
+	switch {
+	case e.trace != p.trace:
+		layer = LayerWorker
+		if !p.failed && p.ending == EndingSucceeded {
+			return // it had succeeded: visited, not retried
+		}
+	case e.node != nil && p.node != nil && e.node.ParentID != p.node.ParentID:
+		layer = LayerWorker // the graph was invoked again and went on from its checkpoint
+		if !p.failed && p.ending == EndingSucceeded {
+			return
+		}
+	}
+	if p.ending == EndingCancelled {
+		p.ending = EndingFailed // cancelled by its own timeout: a lost attempt
+	}
+	link(e, p, layer, EvidenceStructure)
+}
+
+func link(e, p *execution, layer Layer, evidence Evidence) {
+	e.prev, e.charge, e.evidence = p, layer, evidence
+	p.next = e
+	if e.attempt == 0 {
+		e.ordinal = 1
+		if layer == LayerNode {
+			e.ordinal = p.ordinal + 1
+		}
+	}
+}
+
+// repeatEntry links e to the failed execution of its step that it repeats.
+func (a *account) repeatEntry(e, p *execution) {
+	layer, evidence := LayerOrchestrator, EvidenceStructure
+	switch {
+	case e.trace != p.trace:
+		layer = LayerWorker
+	case outerRepeat(e, p) != "":
+		layer = outerRepeat(e, p)
+	case e.task == "" && e.attempt >= 2:
+		layer = LayerNode // a number is a policy's
+	}
+	if e.task == "" && e.attempt == 0 {
+		evidence = EvidenceInferred
+	}
+	if p.told {
+		evidence = EvidenceOutput
+	}
+	if e.attempt >= 2 && e.node != nil {
+		evidence = Evidence(e.node.AttemptEvidence)
+	}
+	switch e.layer {
+	case LayerNode, LayerOrchestrator, LayerWorker:
+		layer = e.layer
+		if e.attempt < 2 {
+			evidence = EvidenceAttribute
+		}
+	case LayerTransport, LayerCall, "":
+	}
+	link(e, p, layer, evidence)
+}
+
+// outerRepeat is the layer in which a step around p was repeated by the one around e.
+func outerRepeat(e, p *execution) Layer {
+	for x, y := e.outer, p.outer; x != nil && y != nil && x != y; x, y = x.outer, y.outer {
+		if x.prev == y {
+			return x.charge
+		}
+	}
+	return ""
+}
+
+// reentered finds the execution that e repeats as a new entry into its step.
+func (a *account) reentered(e *execution, list []*execution) *execution {
+	var best *execution
+	bestScore := -1
+	for _, p := range list {
+		if p == e || p.start > e.start {
+			break // in time's order
+		}
+		if p.next != nil || p.counter || !e.startsAfter(p, a.tree.slack) || a.fannedOut(e, p) || !a.invitesRepeat(e, p) {
+			continue
+		}
+		if e.item() != 0 && p.item() != 0 && e.item() != p.item() {
+			continue // another item of a loop
+		}
+		score := 0
+		if e.item() != 0 && e.item() == p.item() {
+			score += 4
+		}
+		if e.outer == p.outer {
+			score += 2
+		}
+		if e.attempt >= 2 && p.ordinal == e.attempt-1 {
+			score++
+		}
+		// Of equals a numbered repeat follows the latest, a re-entry too: the earlier ones were left behind.
+		if score >= bestScore {
+			best, bestScore = p, score
+		}
+	}
+	return best
+}
+
+func (e *execution) item() uint64 {
+	if e.node == nil {
+		return 0
+	}
+	return e.node.ItemHash
+}
+
+// invitesRepeat tells whether a later entry e after p is a repeat of p.
+func (a *account) invitesRepeat(e, p *execution) bool {
+	switch {
+	case p.ending == EndingInterrupted:
+		return false
+	case e.task == "" && e.attempt >= 2: // an explicit number counts whatever came before
+		return p.ordinal < e.attempt && e.trace == p.trace || p.failed
+	case e.attempt == 1 && e.task == "" && p.failed:
+		return true // a new round that counts from one again
+	case p.failed:
+		return true
+	case e.trace != p.trace:
+		return p.ending == EndingUnknown || p.ending == EndingFailed
+	}
+	return false
+}
+
+// fannedOut tells whether e and p are branches of one fan-out: tasks of one superstep
+// of one graph, or lie in such branches. They are no repeats of each other.
+func (a *account) fannedOut(e, p *execution) bool {
+	for x, y := e, p; x != nil && y != nil && x != y; x, y = x.outer, y.outer {
+		if x.trace != y.trace || x.task == "" || y.task == "" || x.task == y.task {
+			continue
+		}
+		if x.node != nil && y.node != nil && x.node.ParentID == y.node.ParentID && x.node.GraphStep > 0 && x.node.GraphStep == y.node.GraphStep {
+			return true
+		}
+	}
+	// Entries inside steps that ran side by side belong to different branches.
+	if e.outer != nil && p.outer != nil && e.outer != p.outer && e.outer.step == p.outer.step && !e.outer.startsAfter(p.outer, a.tree.slack) {
+		return true
+	}
+	return false
+}
+
+// missing brings to life the attempts before e that only e's number tells of.
+func (a *account) missing(e *execution) {
+	if e.attempt > maxGap {
+		return
+	}
+	layer := LayerNode
+	if e.layer == LayerOrchestrator || e.layer == LayerWorker {
+		layer = e.layer
+	}
+	var p *execution
+	for n := 1; n < e.attempt; n++ {
+		lost := &execution{step: e.step, trace: e.trace, counter: true, outer: e.outer, start: e.start, end: e.start,
+			ending: EndingUnknown, ordinal: n, attempt: n, evidence: e.evidence}
+		if p != nil {
+			link(lost, p, layer, e.evidence)
+		}
+		a.executions = append(a.executions, lost)
+		p = lost
+	}
+	link(e, p, layer, Evidence(e.node.AttemptEvidence))
+}
+
+// chargeOnce keeps one charge for one decision: when a step that holds others is
+// entered again because a step inside it failed, the innermost step is charged in
+// the layer that decided, and the outer entry is a visit.
+func (a *account) chargeOnce() {
+	repeatedInside := make(map[*execution]bool) // e: something in e repeats what failed in the execution that e repeats
+	for _, in := range a.executions {
+		if in.prev == nil {
+			continue
+		}
+		x, y := in.outer, in.prev.outer
+		for x != nil && y != nil && x != y {
+			if x.prev == y && !x.view {
+				repeatedInside[x] = true
+			}
+			x, y = x.outer, y.outer
+		}
+	}
+	for e := range repeatedInside {
+		e.charge = ""
+	}
+}
+
+// chargeCounters adds the repeats that only events, counters or texts tell of. Where
+// an attempt shows twice, the larger number counts, once.
+func (a *account) chargeCounters() {
+	seen := make(map[*node]map[Layer]int) // charges at or below a span, by layer
+	fallbacks := make(map[*node]int)
+	for _, c := range a.calls {
+		if c.charge == "" || c.node == nil {
+			continue
+		}
+		for n := c.node; n != nil; n = n.parent {
+			if c.charge == ChargeFallback {
+				fallbacks[n]++
+			} else {
+				if seen[n] == nil {
+					seen[n] = make(map[Layer]int)
+				}
+				seen[n][Layer(c.charge)]++
+			}
+			if n.isExecution() || n.home != nil && n.home == c.exec {
+				break
+			}
+		}
+	}
+	for _, n := range a.tree.nodes {
+		if n.exec == nil {
+			continue
+		}
+		a.chargeCounter(n, seen[n])
+		for range int(n.FallbackEvents) - fallbacks[n] {
+			c := a.spanless(n.exec, "", n.EndNs, EvidenceEvent, "", 0, operationOf(n))
+			c.charge, c.from, c.reason = ChargeFallback, n.FallbackFrom, n.FallbackReason
+		}
+	}
+}
+
+func (a *account) chargeCounter(n *node, seen map[Layer]int) {
+	layer := layerOf(n)
+	if n.isCall() {
+		layer = LayerTransport // repeats inside one call
+		if l := Layer(n.RetryLayer); l == LayerCall {
+			layer = l
+		}
+	}
+	count := max(len(n.RetryEvents), int(n.RetryCount))
+	evidence := EvidenceEvent
+	if int(n.RetryCount) > len(n.RetryEvents) {
+		evidence = EvidenceAttribute
+	}
+	if n.ResendCount > 0 && (n.isCall() || !n.isSend()) && int(n.ResendCount) > count {
+		count, layer, evidence = int(n.ResendCount), LayerTransport, EvidenceAttribute
+	}
+	if stated := int(n.StatedAttempts) - 1; stated > count && stated > seen[LayerCall] && !n.isSend() && (n.isExecution() || n.exec.node == nil) {
+		count, layer, evidence = stated, LayerCall, EvidenceMessage
+	}
+	extra := min(count-seen[layer], maxRepeats)
+	for i := range extra {
+		instant, class, status := n.EndNs, "", 0
+		if at := len(n.RetryEvents) - extra + i; evidence == EvidenceEvent && at >= 0 {
+			ev := n.RetryEvents[at]
+			instant, class, status = ev.TimeNs, ev.ErrorClass, int(ev.HTTPStatus)
+		}
+		a.spanless(n.exec, layer, instant, evidence, class, status, operationOf(n))
+	}
+}
+
+// maxRepeats bounds the attempts that one counter may bring to life.
+const maxRepeats = 10_000
+
+// operationOf is the operation that a span's own counter counts repeats of.
+func operationOf(n *node) *operation {
+	if n.attempt != nil {
+		return n.attempt.op.resolve()
+	}
+	return nil
+}

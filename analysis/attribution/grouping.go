@@ -1,0 +1,274 @@
+package attribution
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/retryledger/retryledger/schema"
+)
+
+// Which spans make a run (docs/accounting.md, the section of that name).
+
+// runGroup is the spans of one run, in the order of compareSpans.
+type runGroup struct {
+	spans    []*schema.Span
+	traces   []schema.TraceID // by the start of their first span
+	runID    string
+	joinedBy string
+}
+
+// isRun tells a run from a trace that has no step, call, flag or run id.
+func (g *runGroup) isRun() bool {
+	return slices.ContainsFunc(g.spans, func(s *schema.Span) bool {
+		switch s.Role {
+		case schema.RoleModel, schema.RoleTool, schema.RoleHTTP, schema.RoleRPC:
+			return true
+		case schema.RoleOther, schema.RoleChain, schema.RoleAuxiliary:
+		}
+		return s.RunID != "" || s.Step != "" || s.TaskKey != "" || s.Complete != schema.FlagUnset || s.RunCancelled ||
+			s.Attempt > 0 || s.Fallback > 0 || len(s.RetryEvents) > 0 || s.RetryCount > 0 || s.GraphRoot
+	})
+}
+
+// traceFacts is what decides which run a trace belongs to.
+type traceFacts struct {
+	id          schema.TraceID
+	spans       []*schema.Span
+	start, end  int64
+	service     string // of its first span that names one, with the environment: the scope of a run id
+	environment string
+	runID       string
+	rank        int8
+	thread      string
+	tasks       []string // sorted, without repeats
+	group       int      // union-find
+	joinedBy    string
+}
+
+func groupRuns(spans []*schema.Span, opts Options) []*runGroup {
+	traces := tracesOf(spans)
+	joinByRunID(traces, opts)
+	joinByTask(traces)
+	groups := make(map[int]*runGroup)
+	var order []int
+	for i, t := range traces {
+		root := find(traces, i)
+		g, ok := groups[root]
+		if !ok {
+			g = &runGroup{joinedBy: "trace"}
+			groups[root] = g
+			order = append(order, root)
+		}
+		g.spans = append(g.spans, t.spans...)
+		g.traces = append(g.traces, t.id)
+		if g.runID == "" {
+			g.runID = t.runID
+		}
+		if t.joinedBy != "" {
+			g.joinedBy = t.joinedBy
+		}
+	}
+	var out []*runGroup
+	for _, root := range order {
+		g := groups[root]
+		if g.runID == "" {
+			g.runID = g.traces[0].String()
+			if len(g.traces) == 1 {
+				if parts := splitByGraphRoot(g); len(parts) > 1 {
+					out = append(out, parts...)
+					continue
+				}
+			}
+		} else if g.joinedBy == "trace" {
+			g.joinedBy = "run_id"
+		}
+		slices.SortFunc(g.spans, compareSpans)
+		out = append(out, g)
+	}
+	return out
+}
+
+// tracesOf splits spans (in order) by trace, ordered by the start of their first span.
+func tracesOf(spans []*schema.Span) []*traceFacts {
+	byID := make(map[schema.TraceID]*traceFacts)
+	var traces []*traceFacts
+	for _, s := range spans {
+		t, ok := byID[s.TraceID]
+		if !ok {
+			t = &traceFacts{id: s.TraceID, start: s.StartNs, end: s.EndNs, group: len(traces)}
+			byID[s.TraceID] = t
+			traces = append(traces, t)
+		}
+		t.spans = append(t.spans, s)
+		t.end = max(t.end, s.EndNs)
+		if t.service == "" {
+			t.service, t.environment = s.Service, s.Environment
+		}
+		// The best source wins; of two ids of one source the earliest span's.
+		if s.RunID != "" && (t.runID == "" || s.RunIDRank < t.rank) {
+			t.runID, t.rank = s.RunID, s.RunIDRank
+		}
+		if t.thread == "" {
+			t.thread = s.ThreadID
+		}
+		if s.TaskKey != "" && (len(t.tasks) == 0 || t.tasks[len(t.tasks)-1] != s.TaskKey) {
+			t.tasks = append(t.tasks, s.TaskKey)
+		}
+	}
+	for _, t := range traces {
+		slices.Sort(t.tasks)
+		t.tasks = slices.Compact(t.tasks)
+	}
+	return traces
+}
+
+func find(traces []*traceFacts, i int) int {
+	for traces[i].group != i {
+		traces[i].group = traces[traces[i].group].group
+		i = traces[i].group
+	}
+	return i
+}
+
+func join(traces []*traceFacts, a, b int, by string) {
+	a, b = find(traces, a), find(traces, b)
+	if a == b {
+		return
+	}
+	if b < a {
+		a, b = b, a
+	}
+	traces[b].group = a // the earlier trace anchors the run
+	traces[b].joinedBy = by
+	if traces[a].joinedBy == "" {
+		traces[a].joinedBy = by
+	}
+}
+
+// joinByRunID joins traces of one explicit run id, at most the window apart: rule 1.
+func joinByRunID(traces []*traceFacts, opts Options) {
+	type scoped struct{ service, environment, id string }
+	last := make(map[scoped]int)
+	for i, t := range traces {
+		if t.runID == "" {
+			continue
+		}
+		key := scoped{t.service, t.environment, t.runID}
+		if j, ok := last[key]; ok && t.start-traces[j].end <= opts.JoinWindowNs {
+			join(traces, j, i, "run_id")
+		}
+		last[key] = i
+	}
+}
+
+// joinByTask joins a trace to the earlier trace of its thread one of whose tasks it
+// executes again: rule 2. A task id alone joins nothing: without a thread two runs
+// of one input may have equal ones.
+func joinByTask(traces []*traceFacts) {
+	type scoped struct{ service, environment, thread, task string }
+	seen := make(map[scoped]int)
+	for i, t := range traces {
+		if t.thread == "" {
+			continue
+		}
+		for _, task := range t.tasks {
+			key := scoped{t.service, t.environment, t.thread, task}
+			if j, ok := seen[key]; ok {
+				join(traces, j, i, "task")
+			}
+			seen[key] = i
+		}
+	}
+}
+
+// splitByGraphRoot makes a run of each graph root of a trace that has several and
+// no run id, unless one contains the others or the application's own root says that
+// it is the run: rule 4.
+func splitByGraphRoot(g *runGroup) []*runGroup {
+	byID := make(map[schema.SpanID]*schema.Span, len(g.spans))
+	for _, s := range g.spans {
+		byID[s.SpanID] = s
+	}
+	isRoot := make(map[*schema.Span]bool)
+	for _, s := range g.spans {
+		if s.GraphRoot && s.TaskKey == "" {
+			isRoot[s] = true
+		}
+		if s.TaskKey == "" || strings.Contains(s.TaskKey, "|") {
+			continue
+		}
+		if parent, ok := byID[s.ParentID]; ok && parent.TaskKey == "" && parent.Role == schema.RoleChain {
+			isRoot[parent] = true
+		}
+	}
+	if len(isRoot) < 2 {
+		return nil
+	}
+	// The outermost graph root of each span, memoised along the way up.
+	owner := make(map[*schema.Span]*schema.Span, len(g.spans))
+	var roots []*schema.Span
+	for _, s := range g.spans {
+		var path []*schema.Span
+		var top *schema.Span
+		for at := s; at != nil && len(path) <= len(g.spans); at = byID[at.ParentID] {
+			if known, ok := owner[at]; ok {
+				if known != nil {
+					top = known
+				}
+				break
+			}
+			path = append(path, at)
+			if isRoot[at] {
+				top = at
+			}
+			if at != s && (at.Complete != schema.FlagUnset || at.RunCancelled || at.Step != "" && top != nil) {
+				return nil // the application says itself what the run is, or which step holds the graphs
+			}
+			if at.ParentID.IsZero() {
+				break
+			}
+		}
+		for _, p := range path {
+			owner[p] = top
+		}
+		if top == s {
+			roots = append(roots, s)
+		}
+	}
+	if len(roots) < 2 {
+		return nil
+	}
+	slices.SortFunc(roots, compareSpans)
+	parts := make(map[*schema.Span]*runGroup, len(roots))
+	out := make([]*runGroup, 0, len(roots))
+	for _, r := range roots {
+		part := &runGroup{traces: g.traces, runID: r.TraceID.String() + "-" + r.SpanID.String(), joinedBy: "trace"}
+		parts[r] = part
+		out = append(out, part)
+	}
+	for _, s := range g.spans {
+		root := owner[s]
+		if root == nil {
+			root = rootAt(roots, s)
+		}
+		parts[root].spans = append(parts[root].spans, s)
+	}
+	return out
+}
+
+// rootAt is the root that was open when s began, else the last before it, else the first.
+func rootAt(roots []*schema.Span, s *schema.Span) *schema.Span {
+	i, _ := slices.BinarySearchFunc(roots, s.StartNs, func(r *schema.Span, start int64) int {
+		if r.StartNs <= start {
+			return -1
+		}
+		return cmp.Compare(r.StartNs, start)
+	})
+	for j := i - 1; j >= 0 && j >= i-32; j-- {
+		if roots[j].EndNs >= s.StartNs {
+			return roots[j]
+		}
+	}
+	return roots[max(i-1, 0)]
+}

@@ -1,0 +1,283 @@
+package attribution
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/retryledger/retryledger/schema"
+)
+
+// How runs, visits and operations ended.
+
+// runEnd is how a run ended, as far as its spans say.
+type runEnd struct {
+	root        *node // of the last trace that holds work; nil if it never came
+	failed      bool
+	cancelled   bool
+	interrupted bool
+	complete    schema.Flag
+	unfinished  []string
+	graphFailed bool // a graph inside failed although the root ended well
+	lastEnd     int64
+}
+
+func (a *account) judgeRun() {
+	end := &a.ended
+	var flagEnd int64 = -1
+	for _, s := range a.group.spans {
+		end.lastEnd = max(end.lastEnd, s.EndNs)
+		if s.Complete != schema.FlagUnset && s.EndNs >= flagEnd { // the last flag wins
+			flagEnd, end.complete, end.unfinished = s.EndNs, s.Complete, s.UnfinishedSteps
+		}
+		end.cancelled = end.cancelled || s.RunCancelled
+	}
+	end.root = a.runRoot()
+	if end.root != nil {
+		end.failed = failedUnit(end.root)
+		switch end.root.Flow {
+		case schema.FlowCancelled, schema.FlowAbandoned:
+			end.cancelled = true
+		case schema.FlowInterrupt:
+			end.interrupted = true
+		case schema.FlowNone, schema.FlowCommand:
+		}
+	}
+	lastOfTask := make(map[string]*execution)
+	for _, e := range a.executions {
+		if e.task != "" {
+			lastOfTask[e.task] = e
+		} else if e.ending == EndingInterrupted && e.next == nil {
+			end.interrupted = true
+		}
+	}
+	for _, e := range lastOfTask {
+		end.interrupted = end.interrupted || e.ending == EndingInterrupted
+	}
+	for _, n := range a.tree.nodes {
+		if n != end.root && n.exec == nil && n.Role == schema.RoleChain && n.Failed && len(n.children) > 0 {
+			end.graphFailed = true
+		}
+	}
+}
+
+// runRoot is the root span of the run's last trace that holds work. A span whose
+// parent never came is none, unless it says itself that it is the run's top.
+func (a *account) runRoot() *node {
+	working := make(map[schema.TraceID]bool)
+	for _, e := range a.executions {
+		working[e.trace] = true
+	}
+	for i := len(a.group.traces) - 1; i >= 0; i-- {
+		trace := a.group.traces[i]
+		if i > 0 && !working[trace] && !slices.ContainsFunc(a.group.spans, func(s *schema.Span) bool { return s.TraceID == trace && s.Complete != schema.FlagUnset }) {
+			continue
+		}
+		var root *node
+		for _, r := range a.tree.roots {
+			if r.TraceID != trace || r.Heartbeat || r.ContractSpan || r.orphan && !a.actsAsRoot(r) {
+				continue
+			}
+			if root == nil || r.EndNs-r.StartNs > root.EndNs-root.StartNs {
+				root = r
+			}
+		}
+		return root
+	}
+	return nil
+}
+
+// actsAsRoot: the parent of a graph's root or of a span with a flag is somebody
+// else's span, which may never be exported.
+func (a *account) actsAsRoot(r *node) bool {
+	if r.Complete != schema.FlagUnset || r.GraphRoot && r.TaskKey == "" {
+		return true
+	}
+	// One graph of several in one trace: its parent belongs to none of them.
+	return len(a.group.runID) > 32 && strings.HasSuffix(a.group.runID, r.SpanID.String())
+}
+
+// judgeExecutions marks what was lost and what was handled.
+func (a *account) judgeExecutions() {
+	for _, e := range a.executions {
+		repeated := e.next != nil && e.next.charge != ""
+		e.lost = e.ending == EndingFailed || e.counter || repeated
+		if e.ending != EndingFailed || repeated {
+			continue
+		}
+		e.handled = e.handled || a.wentOn(e)
+	}
+	for _, e := range a.executions { // an attempt that is repeated was not handled by anyone
+		if e.next != nil && e.next.charge == LayerNode {
+			e.handled = false
+		}
+	}
+}
+
+// wentOn tells whether the run went on although e had failed.
+func (a *account) wentOn(e *execution) bool {
+	if a.ended.root != nil && !a.ended.failed && !a.ended.cancelled {
+		return true
+	}
+	for i := len(a.executions) - 1; i >= 0; i-- { // in time's order
+		f := a.executions[i]
+		if f.start < e.end-a.tree.slack {
+			return false
+		}
+		if f != e && f.outer != e && f.startsAfter(e, a.tree.slack) && !a.fannedOut(f, e) {
+			return true
+		}
+	}
+	return false
+}
+
+// visit is one entry into a step with all its repeats.
+type visit struct {
+	executions []*execution
+}
+
+func (v *visit) last() *execution { return v.executions[len(v.executions)-1] }
+func (v *visit) start() int64     { return v.executions[0].start }
+
+// visitsOf are the visits among the executions of one step, by their entry.
+func visitsOf(list []*execution) []*visit {
+	var out []*visit
+	for _, e := range list {
+		if e.charge != "" {
+			continue
+		}
+		v := &visit{executions: []*execution{e}}
+		for n := e.next; n != nil && n.charge != ""; n = n.next {
+			v.executions = append(v.executions, n)
+		}
+		out = append(out, v)
+	}
+	return out
+}
+
+func (v *visit) outcome() Outcome {
+	last := v.last()
+	retries, fallbacks := len(v.executions)-1, 0
+	for _, e := range v.executions {
+		for _, c := range e.calls {
+			switch c.charge {
+			case "":
+			case ChargeFallback:
+				fallbacks++
+			default:
+				retries++
+			}
+		}
+	}
+	switch last.ending {
+	case EndingInterrupted:
+		return OutcomeInterrupted
+	case EndingCancelled:
+		return OutcomeCancelled
+	case EndingUnknown:
+		return OutcomeUnknown
+	case EndingFailed:
+		return failedOutcome(last.handled, retries)
+	case EndingSucceeded:
+	}
+	return succeededOutcome(retries, fallbacks)
+}
+
+func failedOutcome(handled bool, retries int) Outcome {
+	switch {
+	case handled:
+		return OutcomeHandled
+	case retries > 0:
+		return OutcomeFailedAfterRetry
+	}
+	return OutcomeFailed
+}
+
+func succeededOutcome(retries, fallbacks int) Outcome {
+	switch {
+	case retries > 0:
+		return OutcomeAfterRetry
+	case fallbacks > 0:
+		return OutcomeByFallback
+	}
+	return OutcomeFirstTry
+}
+
+// worstFirst orders outcomes for a fan-out, whose outcome is its worst branch's.
+var worstFirst = []Outcome{OutcomeFailedAfterRetry, OutcomeFailed, OutcomeHandled, OutcomeUnknown, OutcomeCancelled, OutcomeInterrupted,
+	OutcomeByFallback, OutcomeAfterRetry, OutcomeFirstTry}
+
+// stepOutcome is the outcome of the last visit, in a fan-out the worst.
+func (a *account) stepOutcome(visits []*visit) Outcome {
+	if len(visits) == 0 {
+		return OutcomeUnknown
+	}
+	last := visits[len(visits)-1]
+	worst := last.outcome()
+	for _, v := range visits[:len(visits)-1] {
+		sideBySide := v.last().end > last.start()+a.tree.slack || a.fannedOut(last.executions[0], v.executions[0])
+		if sideBySide && slices.Index(worstFirst, v.outcome()) < slices.Index(worstFirst, worst) {
+			worst = v.outcome()
+		}
+	}
+	return worst
+}
+
+// outcome of a call operation.
+func (o *operation) outcome(ended func(*execution) bool) Outcome {
+	last := o.attempts[len(o.attempts)-1]
+	retries, fallbacks := 0, 0
+	for _, c := range o.attempts {
+		switch c.charge {
+		case "":
+		case ChargeFallback:
+			fallbacks++
+		default:
+			retries++
+		}
+	}
+	if last.failed || last.unit != nil && failedUnit(last.unit) {
+		return failedOutcome(ended(o.exec), retries)
+	}
+	if last.node != nil {
+		switch last.node.Flow {
+		case schema.FlowInterrupt:
+			return OutcomeInterrupted
+		case schema.FlowCancelled, schema.FlowAbandoned:
+			return OutcomeCancelled
+		case schema.FlowNone, schema.FlowCommand:
+		}
+	} else if last.charge != ChargeFallback && o.exec.ending == EndingFailed { // known from a counter: what it led to tells
+		return failedOutcome(o.exec.handled, retries)
+	}
+	if fallbacks > 0 {
+		return OutcomeByFallback
+	}
+	return succeededOutcome(retries, fallbacks)
+}
+
+// completion of the run (docs/accounting.md).
+func (a *account) completion() string {
+	end := &a.ended
+	switch {
+	case end.complete == schema.FlagYes:
+		return "complete"
+	case end.complete == schema.FlagNo:
+		return "incomplete"
+	case end.root == nil && !end.cancelled:
+		if a.opts.AtNs-end.lastEnd > a.opts.OrphanAfterNs {
+			return "orphaned"
+		}
+		return "running"
+	case end.interrupted && !end.failed && !end.cancelled:
+		return "interrupted"
+	case end.cancelled:
+		return "cancelled"
+	case end.failed:
+		return "failed"
+	}
+	return "unflagged"
+}
+
+func quarantined(completion string) bool {
+	return completion == "incomplete" || completion == "failed" || completion == "cancelled" || completion == "orphaned"
+}

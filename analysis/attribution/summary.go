@@ -1,0 +1,334 @@
+package attribution
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/retryledger/retryledger/schema"
+)
+
+// summarise writes the account down as rows and the sums over them.
+func (a *account) summarise() Run {
+	end := &a.ended
+	run := Run{
+		RunID: a.group.runID, JoinedBy: a.group.joinedBy, Completion: a.completion(), Spans: len(a.group.spans),
+		OrphanSpans: a.tree.orphans, EndNs: end.lastEnd, StartNs: a.group.spans[0].StartNs,
+		Steps: []Step{}, ContractViolations: []ContractViolation{}, UnfinishedSteps: []string{}, Dialects: []string{}, TraceIDs: []string{},
+	}
+	run.Quarantined = quarantined(run.Completion)
+	for _, t := range a.group.traces {
+		run.TraceIDs = append(run.TraceIDs, t.String())
+	}
+	a.describe(&run)
+	slices.SortFunc(a.violations, func(x, y ContractViolation) int {
+		return cmp.Or(cmp.Compare(x.TimeNs, y.TimeNs), strings.Compare(x.Node, y.Node), strings.Compare(x.Key, y.Key), strings.Compare(x.Direction, y.Direction))
+	})
+	run.ContractViolations = append(run.ContractViolations, a.violations...)
+
+	a.writeRows(&run)
+	a.writeSteps(&run)
+	a.writeBudget(&run)
+	run.Outcome = a.outcome(&run)
+	run.UnfinishedSteps = append(run.UnfinishedSteps, a.unfinishedSteps(&run)...)
+	a.countDeliveries(&run)
+	return run
+}
+
+// describe takes the run's names from its spans: the root's where it has them, else
+// the first span's that has.
+func (a *account) describe(run *Run) {
+	spans := a.group.spans
+	if a.ended.root != nil {
+		spans = append([]*schema.Span{a.ended.root.Span}, spans...)
+	}
+	for _, s := range spans {
+		if run.Service == "" && s.Service != "" {
+			run.Service, run.Version, run.Environment = s.Service, s.Version, s.Environment
+		}
+		run.ThreadID = orText(run.ThreadID, s.ThreadID)
+		run.NeedsReview = run.NeedsReview || s.NeedsReview
+		if !slices.Contains(run.Dialects, s.Dialect) {
+			run.Dialects = append(run.Dialects, s.Dialect)
+		}
+	}
+	slices.Sort(run.Dialects)
+}
+
+// writeRows lists all attempts, by time, each after the one that encloses it.
+func (a *account) writeRows(run *Run) {
+	type row struct {
+		exec *execution
+		call *callAttempt
+	}
+	var rows []row
+	for _, e := range a.executions {
+		if !e.view {
+			rows = append(rows, row{exec: e})
+		}
+	}
+	for _, c := range a.calls {
+		c.exec.calls = append(c.exec.calls, c)
+		rows = append(rows, row{call: c})
+	}
+	key := func(r row) (start int64, kind int, end int64, trace schema.TraceID, span schema.SpanID, name string) {
+		if r.exec != nil {
+			if r.exec.node != nil {
+				span = r.exec.node.SpanID
+			}
+			return r.exec.start, r.exec.depth(), -r.exec.end, r.exec.trace, span, r.exec.step
+		}
+		if r.call.node != nil {
+			span = r.call.node.SpanID
+		}
+		return r.call.start, 1 << 20, -r.call.end, r.call.exec.trace, span, string(r.call.grain) + r.call.charge
+	}
+	slices.SortStableFunc(rows, func(x, y row) int {
+		s1, k1, e1, t1, i1, n1 := key(x)
+		s2, k2, e2, t2, i2, n2 := key(y)
+		return cmp.Or(cmp.Compare(s1, s2), cmp.Compare(k1, k2), cmp.Compare(e1, e2), slices.Compare(t1[:], t2[:]), slices.Compare(i1[:], i2[:]), strings.Compare(n1, n2))
+	})
+	for i, r := range rows {
+		if r.exec != nil {
+			r.exec.index = i
+		} else {
+			r.call.index = i
+		}
+	}
+	operations := make(map[*operation]int)
+	run.Attempts = make([]Attempt, 0, len(rows))
+	for _, r := range rows {
+		if r.exec != nil {
+			run.Attempts = append(run.Attempts, a.executionRow(r.exec))
+			continue
+		}
+		c := r.call
+		op := c.op.resolve()
+		at, ok := operations[op]
+		if !ok {
+			at = len(run.Operations)
+			operations[op] = at
+			run.Operations = append(run.Operations, a.operationRow(op))
+		}
+		out := a.callRow(c)
+		out.Operation = at
+		run.Attempts = append(run.Attempts, out)
+	}
+}
+
+// enclosing is the row of the nearest execution around e that is one.
+func enclosing(e *execution) int {
+	for o := e; o != nil; o = o.outer {
+		if !o.view {
+			return o.index
+		}
+	}
+	return -1
+}
+
+func (a *account) executionRow(e *execution) Attempt {
+	out := Attempt{
+		Grain: GrainExecution, Step: e.step, Name: e.step, TraceID: e.trace, Parent: enclosing(e.outer), Operation: -1,
+		Ordinal: max(1, e.ordinal), Charge: string(e.charge), Evidence: e.evidence, Ending: e.ending, Handled: e.handled,
+		StartNs: e.start, EndNs: e.end, InputTokens: schema.Unknown, OutputTokens: schema.Unknown, CostUSD: math.NaN(),
+		Counted: true, Wasted: e.wasted, WastedMs: milliseconds(e.wastedNs), WaitMs: milliseconds(e.waitNs), ViewOf: -1,
+	}
+	if out.Evidence == "" {
+		out.Evidence = EvidenceStructure
+	}
+	if e.ending != EndingSucceeded {
+		out.ErrorClass, out.HTTPStatus = e.errorClass, e.httpStatus
+	}
+	if e.node != nil {
+		out.SpanID, out.Name = e.node.SpanID, e.node.Name
+	}
+	return out
+}
+
+func (a *account) callRow(c *callAttempt) Attempt {
+	out := Attempt{
+		Grain: c.grain, Step: c.exec.step, Name: c.exec.step, TraceID: c.exec.trace, Parent: enclosing(c.exec),
+		Ordinal: max(1, c.ordinal), Charge: c.charge, Evidence: c.evidence, Ending: EndingUnknown,
+		ErrorClass: c.errorClass, HTTPStatus: c.httpStatus, FallbackFrom: c.from, FallbackReason: c.reason,
+		StartNs: c.start, EndNs: c.end, InputTokens: schema.Unknown, OutputTokens: schema.Unknown, CostUSD: math.NaN(),
+		Counted: c.counted, Wasted: c.wasted, WastedMs: milliseconds(c.wastedNs), WaitMs: milliseconds(c.waitNs), ViewOf: -1,
+	}
+	n := c.node
+	if n == nil {
+		return out
+	}
+	out.SpanID, out.TraceID, out.Name, out.Model, out.Provider = n.SpanID, n.TraceID, n.Name, n.Model, n.Provider
+	out.Ending = EndingSucceeded
+	switch {
+	case c.failed:
+		out.Ending = EndingFailed
+	case n.Flow == schema.FlowInterrupt:
+		out.Ending = EndingInterrupted
+	case n.Flow == schema.FlowCancelled, n.Flow == schema.FlowAbandoned:
+		out.Ending = EndingCancelled
+	}
+	for p := n.parent; p != nil && p.exec == c.exec; p = p.parent {
+		if p.attempt != nil && !p.isExecution() {
+			out.Parent = p.attempt.index
+			break
+		}
+	}
+	if c.grain == GrainCall {
+		out.InputTokens, out.OutputTokens, out.CostUSD = n.InputTokens, n.OutputTokens, n.CostUSD
+	}
+	return out
+}
+
+func milliseconds(ns int64) float64 { return float64(ns) / 1e6 }
+
+func (a *account) operationRow(op *operation) Operation {
+	slices.SortStableFunc(op.attempts, func(x, y *callAttempt) int { return cmp.Compare(x.start, y.start) })
+	last := op.attempts[len(op.attempts)-1]
+	out := Operation{
+		Step: op.exec.step, Grain: op.grain, TraceID: op.exec.trace, Attempts: len(op.attempts), Limit: op.limit,
+		StartNs: op.attempts[0].start, EndNs: last.end,
+		Outcome: op.outcome(func(e *execution) bool { return e.ending == EndingSucceeded || e.handled }),
+	}
+	classes := make([]string, 0, len(op.attempts))
+	for _, c := range op.attempts {
+		switch c.charge {
+		case "":
+		case ChargeFallback:
+			out.Fallbacks++
+		default:
+			out.Retries++
+		}
+		if class := c.lostClass(); class != "" {
+			out.FirstError = orText(out.FirstError, class)
+			out.LastError = class
+			classes = append(classes, class)
+		}
+		if c.node != nil {
+			out.Provider = orText(out.Provider, c.node.Provider)
+		}
+	}
+	out.Futile = futile(classes, len(op.attempts))
+	return out
+}
+
+// lostClass is the error of an attempt that did not do what was wanted, "" of one that did.
+func (c *callAttempt) lostClass() string {
+	if c.failed {
+		return c.errorClass
+	}
+	if c.unit != nil && failedUnit(c.unit) {
+		return c.unit.ErrorClass
+	}
+	return ""
+}
+
+// futile: all attempts, two at least, failed with one class.
+func futile(classes []string, attempts int) bool {
+	return attempts >= 2 && len(classes) == attempts && len(slices.Compact(slices.Clone(classes))) == 1
+}
+
+func (a *account) outcome(run *Run) string {
+	end := &a.ended
+	switch {
+	case end.root == nil:
+		return "killed_or_running"
+	case end.cancelled:
+		return "cancelled"
+	case end.failed:
+		return "error"
+	case end.interrupted:
+		return "interrupted"
+	}
+	for _, s := range run.Steps {
+		switch s.Outcome {
+		case OutcomeHandled, OutcomeFailed, OutcomeFailedAfterRetry:
+			return "handled_error"
+		case OutcomeFirstTry, OutcomeAfterRetry, OutcomeByFallback, OutcomeInterrupted, OutcomeCancelled, OutcomeUnknown:
+		}
+	}
+	if end.graphFailed {
+		return "handled_error"
+	}
+	return "ok"
+}
+
+// unfinishedSteps are those the flag lists; without a list, of a run that did not
+// end well, the steps whose last execution did not.
+func (a *account) unfinishedSteps(run *Run) []string {
+	if a.ended.complete != schema.FlagUnset && len(a.ended.unfinished) > 0 {
+		return a.ended.unfinished
+	}
+	if run.Completion == "complete" || run.Completion == "unflagged" {
+		return nil
+	}
+	var out []string
+	for _, s := range run.Steps {
+		switch s.Outcome {
+		case OutcomeFailed, OutcomeFailedAfterRetry, OutcomeHandled, OutcomeInterrupted, OutcomeCancelled, OutcomeUnknown:
+			out = append(out, s.Step)
+		case OutcomeFirstTry, OutcomeAfterRetry, OutcomeByFallback:
+		}
+	}
+	return out
+}
+
+// countDeliveries counts how often the run was started: the stated number, or the
+// traces that went on with what an earlier trace had begun.
+func (a *account) countDeliveries(run *Run) {
+	again := make(map[schema.TraceID]bool)
+	earlier := make(map[string]schema.TraceID)
+	for _, e := range a.executions {
+		if e.prev != nil && e.prev.trace != e.trace {
+			again[e.trace] = true
+		}
+		if e.task != "" {
+			if first, ok := earlier[e.task]; ok && first != e.trace {
+				again[e.trace] = true
+			} else if !ok {
+				earlier[e.task] = e.trace
+			}
+		}
+	}
+	run.Deliveries = 1 + len(again)
+	for _, s := range a.group.spans {
+		run.Deliveries = max(run.Deliveries, int(s.RunAttempt))
+	}
+	run.PoisonPill = a.opts.MaxResumes > 0 && run.Deliveries > a.opts.MaxResumes && run.Completion != "complete" && run.Completion != "unflagged"
+}
+
+func (a *account) writeBudget(run *Run) {
+	b := Budget{RunLimit: a.opts.RunLimit, StepLimit: a.opts.StepLimit}
+	var runEnd, stepEnd int64 = -1, -1
+	for _, s := range a.group.spans {
+		if s.RunLimit > 0 && s.EndNs >= runEnd {
+			runEnd, b.RunLimit = s.EndNs, int(s.RunLimit)
+		}
+		if s.StepLimit > 0 && s.EndNs >= stepEnd {
+			stepEnd, b.StepLimit = s.EndNs, int(s.StepLimit)
+		}
+		b.Exhausted = b.Exhausted || s.BudgetExhausted
+	}
+	for _, s := range run.Steps {
+		if s.RetriesTotal != nil {
+			b.Retries += *s.RetriesTotal
+		}
+	}
+	b.Exhausted = b.Exhausted || b.RunLimit > 0 && b.Retries >= b.RunLimit
+	run.Budget = b
+}
+
+// factors writes a factorisation, outermost first, ones left out.
+func factors(numbers ...int) string {
+	var parts []string
+	for _, n := range numbers {
+		if n > 1 {
+			parts = append(parts, strconv.Itoa(n))
+		}
+	}
+	if len(parts) == 0 {
+		return "1"
+	}
+	return strings.Join(parts, "×")
+}

@@ -1,0 +1,249 @@
+package attribution
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/retryledger/retryledger/schema"
+)
+
+// node is one span in the tree of its run. The tree is not always the one that the
+// parent ids draw: spans that some instrumentations leave beside their parents are
+// moved to where they belong.
+type node struct {
+	*schema.Span
+	parent   *node // nil at the top
+	children []*node
+	orphan   bool // it names a parent that never came
+
+	home      *execution // the execution that this span is, or hangs directly below
+	exec      *execution // the innermost execution that this span is or lies in
+	unitLost  bool       // it is an attempt that did not contribute to a success
+	modelled  bool       // a model call lies below it
+	attempt   *callAttempt
+	lead      *callAttempt // the first call at or below it
+	lastModel string       // the requested model of the last model call at or below it
+}
+
+func (n *node) isCall() bool { return n.Role == schema.RoleModel || n.Role == schema.RoleTool }
+
+// isExecution tells whether n is an execution's own span.
+func (n *node) isExecution() bool { return n.home != nil && n.home.node == n }
+
+func (n *node) isSend() bool { return n.Role == schema.RoleHTTP || n.Role == schema.RoleRPC }
+
+// tree is the forest of a run's spans.
+type tree struct {
+	nodes   []*node // parents before children
+	roots   []*node // by time
+	orphans int
+	slack   int64
+}
+
+func compareNodes(a, b *node) int { return compareSpans(a.Span, b.Span) }
+
+// plant builds the forest of spans (in order, each identity once). It needs no
+// recursion, so that depth costs nothing, and survives cycles of parents.
+func plant(spans []*schema.Span, opts Options) *tree {
+	t := &tree{slack: opts.OverlapSlackNs}
+	type identity struct {
+		trace schema.TraceID
+		span  schema.SpanID
+	}
+	byID := make(map[identity]*node, len(spans))
+	all := make([]node, len(spans))
+	for i, s := range spans {
+		all[i].Span = s
+		byID[identity{s.TraceID, s.SpanID}] = &all[i]
+	}
+	for i := range all {
+		n := &all[i]
+		parent, ok := byID[identity{n.TraceID, n.ParentID}]
+		if ok && parent != n {
+			n.parent = parent
+			parent.children = append(parent.children, n) // in time's order, for spans are
+			continue
+		}
+		n.orphan = !n.ParentID.IsZero()
+		t.roots = append(t.roots, n)
+	}
+	t.cutCycles(all)
+	for _, r := range t.roots {
+		if r.orphan {
+			t.orphans++
+		}
+	}
+	t.adoptByChildlessWrappers(all)
+	t.order()
+	return t
+}
+
+// order lists the nodes, parents before children and siblings by time.
+func (t *tree) order() {
+	t.nodes = t.nodes[:0]
+	slices.SortFunc(t.roots, compareNodes)
+	stack := slices.Clone(t.roots)
+	slices.Reverse(stack)
+	for len(stack) > 0 {
+		n := stack[len(stack)-1]
+		stack = stack[:len(stack)-1]
+		t.nodes = append(t.nodes, n)
+		for i := len(n.children) - 1; i >= 0; i-- {
+			stack = append(stack, n.children[i])
+		}
+	}
+}
+
+// cutCycles makes roots of spans whose parents lead back to themselves.
+func (t *tree) cutCycles(all []node) {
+	reached := make(map[*node]bool, len(all))
+	mark := func(from *node) {
+		stack := []*node{from}
+		for len(stack) > 0 {
+			n := stack[len(stack)-1]
+			stack = stack[:len(stack)-1]
+			if !reached[n] {
+				reached[n] = true
+				stack = append(stack, n.children...)
+			}
+		}
+	}
+	for _, r := range t.roots {
+		mark(r)
+	}
+	if len(reached) == len(all) {
+		return
+	}
+	for i := range all {
+		if n := &all[i]; !reached[n] {
+			n.parent.children = slices.DeleteFunc(n.parent.children, func(c *node) bool { return c == n })
+			n.parent, n.orphan = nil, true
+			t.roots = append(t.roots, n)
+			mark(n)
+		}
+	}
+}
+
+// move takes n from its parent and puts it below to, keeping siblings in time's order.
+func (t *tree) move(n, to *node) {
+	if n.parent != nil {
+		n.parent.children = slices.DeleteFunc(n.parent.children, func(c *node) bool { return c == n })
+	} else {
+		t.roots = slices.DeleteFunc(t.roots, func(r *node) bool { return r == n })
+	}
+	n.parent = to
+	i, _ := slices.BinarySearchFunc(to.children, n, compareNodes)
+	to.children = slices.Insert(to.children, i, n)
+}
+
+// covers tells whether inner lies in outer's time.
+func (t *tree) covers(outer, inner *schema.Span) bool {
+	return outer.StartNs <= inner.StartNs+t.slack && inner.EndNs <= outer.EndNs+t.slack
+}
+
+// adoptByChildlessWrappers gives wrappers the children that LangChain for Python
+// leaves beside them: the candidates of a fallback that is invoked in a node
+// (langchain #36072), and the attempts of a batch.
+func (t *tree) adoptByChildlessWrappers(all []node) {
+	for i := range all {
+		p := &all[i]
+		if len(p.children) < 2 {
+			continue
+		}
+		var wrappers []*node
+		for _, c := range p.children {
+			if c.Role == schema.RoleChain && len(c.children) == 0 {
+				wrappers = append(wrappers, c)
+			}
+		}
+		if len(wrappers) == 0 {
+			continue
+		}
+		t.adopt(p, wrappers)
+	}
+}
+
+func (t *tree) adopt(p *node, wrappers []*node) {
+	kept := make([]*node, 0, len(p.children))
+	lanes := make(map[*node][]*node) // first wrapper of a batch -> all wrappers of that batch
+	for _, c := range p.children {
+		w := t.wrapperOf(c, wrappers)
+		if w == nil {
+			kept = append(kept, c)
+			continue
+		}
+		batch := lanes[w]
+		if batch == nil {
+			batch = t.batchOf(w, wrappers)
+			for _, member := range batch {
+				lanes[member] = batch
+			}
+		}
+		lane := t.laneFor(c, batch)
+		c.parent = lane
+		lane.children = append(lane.children, c)
+	}
+	p.children = kept
+}
+
+// wrapperOf is the innermost childless wrapper beside c that c belongs to, or nil.
+func (t *tree) wrapperOf(c *node, wrappers []*node) *node {
+	var best *node
+	for _, w := range wrappers {
+		if w == c || !t.covers(w.Span, c.Span) || c.Role != schema.RoleModel && c.Role != schema.RoleChain {
+			continue
+		}
+		if c.Role == schema.RoleChain && len(c.children) == 0 && (c.FallbackWrapper || c.Name == w.Name) {
+			continue // a wrapper itself
+		}
+		// A fallback's candidates have names of their own, unless a run name leaked to them;
+		// the attempts of a batch are named like their wrapper.
+		if !w.FallbackWrapper && (w.Name != c.Name || c.Role != schema.RoleModel) {
+			continue
+		}
+		if best == nil || w.StartNs > best.StartNs || w.StartNs == best.StartNs && w.EndNs < best.EndNs {
+			best = w
+		}
+	}
+	return best
+}
+
+// batchOf is the wrappers of w's batch: of its name, open at the same time.
+func (t *tree) batchOf(w *node, wrappers []*node) []*node {
+	var batch []*node
+	for _, other := range wrappers {
+		if other == w || other.Name == w.Name && other.StartNs < w.EndNs-t.slack && w.StartNs < other.EndNs-t.slack {
+			batch = append(batch, other)
+		}
+	}
+	return batch
+}
+
+// laneFor is the wrapper of a batch that attempt c belongs to: an input that has
+// failed and waits for its next attempt, the same input if the spans tell; in the
+// first round one that has none yet.
+func (t *tree) laneFor(c *node, batch []*node) *node {
+	var empty, failed, same *node
+	for _, w := range batch {
+		if !t.covers(w.Span, c.Span) {
+			continue
+		}
+		if len(w.children) == 0 {
+			if empty == nil {
+				empty = w
+			}
+			continue
+		}
+		last := w.children[len(w.children)-1]
+		if !last.Failed || last.EndNs > c.StartNs+t.slack {
+			continue
+		}
+		if c.InputHash != 0 && last.InputHash == c.InputHash && same == nil {
+			same = w
+		}
+		if failed == nil || last.EndNs < failed.children[len(failed.children)-1].EndNs {
+			failed = w
+		}
+	}
+	return cmp.Or(same, empty, failed, batch[0])
+}
