@@ -53,7 +53,12 @@ func (j *Journal) load() error {
 		if err != nil {
 			return err
 		}
-		s.size = info.Size()
+		if s.size = info.Size(); s.size == 0 { // begun, and then nothing was written
+			if err := os.Remove(filepath.Join(j.opts.Dir, s.name())); err != nil {
+				return err
+			}
+			continue
+		}
 		j.segments = append(j.segments, s)
 		j.bytes += s.size
 	}
