@@ -172,24 +172,36 @@ func sumRun(run *attribution.Run, f Filter, steps map[stepKey]*TopStep, errors m
 	return any
 }
 
-// Causes marks the attempts that a step's errors count: failed calls, and failed
-// executions without a failed call below them.
+// Causes marks the attempts that a step's errors count: failed calls (a send inside a
+// call is the call's), and failed executions in which neither a call nor an inner
+// execution failed.
 func Causes(attempts []attribution.Attempt) []bool {
+	isExecution := func(i int) bool { return attempts[i].Grain == attribution.GrainExecution }
 	causes := make([]bool, len(attempts))
 	explained := make([]bool, len(attempts))
 	for i := range attempts {
 		a := &attempts[i]
-		if a.Grain != attribution.GrainCall || !a.Counted || a.Ending != attribution.EndingFailed {
+		failed := a.Ending == attribution.EndingFailed
+		if isExecution(i) {
+			if failed && a.Parent >= 0 {
+				explained[a.Parent] = true
+			}
 			continue
 		}
-		causes[i] = true
-		for up := a.Parent; up >= 0 && up < len(attempts) && !explained[up]; up = attempts[up].Parent {
-			explained[up] = true
+		inCall := a.Grain == attribution.GrainHTTP && !isExecution(max(a.Parent, 0))
+		if failed && !inCall || a.Ending == attribution.EndingUnknown && a.ErrorClass != "" {
+			causes[i] = true
+			owner := a.Parent
+			for owner >= 0 && !isExecution(owner) {
+				owner = attempts[owner].Parent
+			}
+			if owner >= 0 {
+				explained[owner] = true
+			}
 		}
 	}
 	for i := range attempts {
-		a := &attempts[i]
-		if a.Grain == attribution.GrainExecution && a.Counted && a.Ending == attribution.EndingFailed && !explained[i] {
+		if isExecution(i) && attempts[i].Ending == attribution.EndingFailed && !explained[i] {
 			causes[i] = true
 		}
 	}

@@ -94,31 +94,36 @@ FROM attempts
 WHERE ` + inWindow + `
 GROUP BY completion`
 
-// errorStatement counts failed calls, and failed executions without a failed call
-// below them. What is below an execution is found by walking up from the failed calls:
-// parents[i + 1] is the attempt that encloses attempt i. Attempts nest at most as deep
-// as the walk is long, or the execution counts beside its call.
+// errorStatement counts what answer.Causes marks: failed calls (a send inside a call is
+// the call's), and failed executions in which neither a call nor an inner execution
+// failed. parents[i + 1] is the attempt that encloses attempt i of a run; the walk up
+// from a call to its execution passes the calls around it.
 const errorStatement = `
-SELECT service, cause.1 AS step, cause.2 AS class, cause.3 AS status, count() AS n
+WITH
+    (from, executions, parents) -> arrayFold(
+        (up, level) -> if(up < 0 OR executions[up + 1] = 1, up, parents[up + 1]), range(16), from) AS owner
+SELECT service, cause.step AS step, cause.class AS class, cause.status AS status, count() AS n
 FROM (
     SELECT service,
         groupArrayInsertAt(toInt64(-1))(parent, ` + "`index`" + `) AS parents,
-        groupArrayIf(parent, counted AND grain = 'call' AND ending = 'failed' AND parent >= 0) AS above,
-        arrayFold(
-            (known, level) -> arrayDistinct(arrayConcat(known,
-                arrayFilter(up -> up >= 0, arrayMap(i -> parents[i + 1], known)))),
-            range(24), arrayDistinct(above)) AS explained,
+        groupArrayInsertAt(toUInt8(0))(grain = 'execution', ` + "`index`" + `) AS executions,
         groupArrayIf(
-            tuple(step, error_class, http_status, if(grain = 'call', -1, toInt64(` + "`index`" + `))),
-            step != '' AND counted AND ending = 'failed' AND grain IN ('call', 'execution') AND ` + inWindow + `) AS failures
+            CAST(tuple(toInt64(` + "`index`" + `), parent, grain = 'execution', grain = 'http' AND ending = 'failed', step, error_class, http_status, ` + inWindow + `),
+                'Tuple(number Int64, parent Int64, execution UInt8, send UInt8, step String, class String, status Int64, counts UInt8)'),
+            ending = 'failed' OR (ending = 'unknown' AND error_class != '' AND grain != 'execution')) AS failures,
+        arrayFilter(f -> f.execution = 0 AND (f.send = 0 OR executions[greatest(f.parent, 0) + 1] = 1), failures) AS calls,
+        arrayDistinct(arrayConcat(
+            arrayMap(f -> owner(f.parent, executions, parents), calls),
+            arrayMap(f -> f.parent, arrayFilter(f -> f.execution = 1, failures)))) AS explained
     FROM attempts
     WHERE ` + ofTraces + `
     GROUP BY service, environment, run_id
     HAVING notEmpty(failures)
 )
-ARRAY JOIN arrayFilter(f -> f.4 < 0 OR NOT has(explained, f.4), failures) AS cause
+ARRAY JOIN arrayFilter(f -> f.counts = 1 AND f.step != '',
+    arrayConcat(calls, arrayFilter(f -> f.execution = 1 AND NOT has(explained, f.number), failures))) AS cause
 GROUP BY service, step, class, status
-ORDER BY n DESC
+ORDER BY n DESC, class, status
 LIMIT {max_errors:UInt64} BY service, step`
 
 type stepKey struct{ service, step string }
