@@ -4,7 +4,6 @@ package engine
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -18,12 +17,12 @@ import (
 
 // child is one process of the engine.
 type child struct {
-	pid    int
-	stdin  io.Closer     // its end tells the host to end
-	exited chan struct{} // closed when the process has been waited for
-	state  error         // of the exit; read after exited
-	logAt  int64         // where this process's part of the host log begins
-	log    string
+	proc  *os.Process
+	stdin io.Closer     // its end tells the host to end
+	ended chan struct{} // closed when the process has been waited for
+	state error         // of the exit; read after ended
+	logAt int64         // where this process's part of the host log begins
+	log   string
 }
 
 const hostLogBytes = 1 << 20
@@ -57,7 +56,7 @@ func launch(d layout, lock *os.File) (*child, error) {
 	if err != nil {
 		return nil, fmt.Errorf("engine: pipe to the host: %w", err)
 	}
-	c := &child{stdin: stdin, exited: make(chan struct{}), log: d.hostLog, logAt: at}
+	c := &child{stdin: stdin, ended: make(chan struct{}), log: d.hostLog, logAt: at}
 	started := make(chan error, 1)
 	go func() {
 		// The kernel's "parent" that dieWithParent watches is the thread that
@@ -68,10 +67,10 @@ func launch(d layout, lock *os.File) (*child, error) {
 			started <- err
 			return
 		}
-		c.pid = cmd.Process.Pid
+		c.proc = cmd.Process
 		started <- nil
 		c.state = cmd.Wait()
-		close(c.exited)
+		close(c.ended)
 	}()
 	if err := <-started; err != nil {
 		stdin.Close()
@@ -80,56 +79,70 @@ func launch(d layout, lock *os.File) (*child, error) {
 	return c, nil
 }
 
+func (c *child) id() int                 { return c.proc.Pid }
+func (c *child) exited() <-chan struct{} { return c.ended }
+
 // end ends the child: asked first, then told by SIGTERM, then killed.
-func (c *child) end(context.Context) {
+func (c *child) end() {
 	c.stdin.Close()
 	for _, step := range []struct {
 		after time.Duration
 		do    func()
 	}{
-		{hostGrace + time.Second, func() { syscall.Kill(c.pid, syscall.SIGTERM) }},
+		{hostGrace + time.Second, func() { c.proc.Signal(syscall.SIGTERM) }},
 		{time.Second, c.kill},
 	} {
 		t := time.NewTimer(step.after)
 		select {
-		case <-c.exited:
+		case <-c.ended:
 			t.Stop()
 			return
 		case <-t.C:
 			step.do()
 		}
 	}
-	<-c.exited
+	<-c.ended
 }
 
-func (c *child) kill() { killProcess(c.pid) }
+// kill is harmless on a child that has been waited for: os.Process knows.
+func (c *child) kill() { c.proc.Kill() }
 
-func killProcess(pid int) { syscall.Kill(pid, syscall.SIGKILL) }
-
-// reason says why the child ended: what it last wrote, and how it exited.
+// reason says why the child ended: how it exited, and what it wrote of it.
 func (c *child) reason() error {
 	state := c.state
 	if state == nil {
 		state = errors.New("exit status 0")
 	}
+	if s := c.complaint(); s != "" {
+		return fmt.Errorf("%w: %s", state, s)
+	}
+	return state
+}
+
+// complaints begin the lines of the host log that say what went wrong: the
+// host's own, ClickHouse's exceptions, and those of the Go runtime.
+var complaints = []string{hostSays, "Code: ", "SIG", "panic: ", "fatal error: "}
+
+// complaint returns the first lines of trouble of this child, if any.
+func (c *child) complaint() string {
 	f, err := os.Open(c.log)
 	if err != nil {
-		return state
+		return ""
 	}
 	defer f.Close()
 	b, _ := io.ReadAll(io.NewSectionReader(f, c.logAt, 64<<10))
 	var said []string
 	for line := range bytes.Lines(b) {
 		s := strings.TrimSpace(string(line))
-		if s != "" && !strings.HasPrefix(s, "Logging ") {
-			said = append(said, s)
+		if _, after, ok := strings.Cut(s, ":) "); ok { // the engine's prompt
+			s = after
 		}
-		if len(said) == 3 {
-			break
+		for _, p := range complaints {
+			if strings.HasPrefix(s, p) && len(said) < 3 {
+				said = append(said, strings.TrimPrefix(s, hostSays))
+				break
+			}
 		}
 	}
-	if len(said) == 0 {
-		return state
-	}
-	return fmt.Errorf("%w: %s", state, strings.Join(said, "; "))
+	return strings.Join(said, "; ")
 }

@@ -13,6 +13,10 @@ const (
 	HostCommand = "engine-host"
 	// HostEnv is set in the environment of that process.
 	HostEnv = "RETRYLEDGER_ENGINE_HOST"
+
+	// hostSays begins what the host itself writes to its log, between what the
+	// engine writes there as to a terminal.
+	hostSays = "host: "
 )
 
 // IsHost says whether this process was started by Start to be its engine.
@@ -45,24 +49,28 @@ func readHostConfig(path string) (hostConfig, error) {
 	return c, nil
 }
 
-// keepAlive is what the engine's own session runs for as long as it lives:
-// the library serves clients only while a query of its own runs. Its steps
-// are short because a step is what it takes to notice that it was killed.
-const keepAlive = "SELECT sleepEachRow(0.2) FROM system.numbers SETTINGS max_block_size = 1, function_sleep_max_microseconds_per_block = 0 FORMAT Null"
-
 // arguments are the command line of ClickHouse, argv[0] first.
+//
+// It is told to be interactive on the pseudo-terminal that the host gives it.
+// Without, it would take any exception that leaves a connection for its own
+// failure and abort: one wrong password or one port scan would end the engine
+// ("KillingErrorHandler" in ClickHouse's LocalServer.cpp). And so it needs no
+// query of its own to stay alive: it waits at its prompt, and the end of the
+// terminal is what makes it close its tables and return.
 func (c hostConfig) arguments() []string {
-	query := "SYSTEM START LISTEN TCP; "
+	query := "SYSTEM START LISTEN TCP"
 	args := []string{"clickhouse",
 		"--config-file", c.Config,
 		"--path", c.Store,
 		"--log-level", c.LogLevel,
 		"--listen_host", c.ListenHost,
 		"--tcp_port", fmt.Sprint(c.Port),
+		"--interactive", "--disable_suggestion", "--highlight", "0",
+		"--progress", "off", "--progress-table", "off",
 	}
 	if c.HTTPPort != 0 {
 		args = append(args, "--http_port", fmt.Sprint(c.HTTPPort))
-		query += "SYSTEM START LISTEN HTTP; "
+		query += "; SYSTEM START LISTEN HTTP"
 	}
-	return append(args, "--query", query+keepAlive)
+	return append(args, "--query", query)
 }

@@ -50,15 +50,23 @@ func HostMain(args []string) int {
 	signal.Ignore(syscall.SIGHUP, syscall.SIGPIPE)
 	signal.Notify(sig, syscall.SIGTERM, syscall.SIGINT)
 	go func() { stop <- "signal: " + (<-sig).String() }()
-	go func() {
-		io.Copy(io.Discard, os.Stdin)
-		stop <- "standard input ended"
-	}()
 
 	c, err := readHostConfig(args[0])
 	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return hostExitFailed
+		return hostFails(err)
+	}
+	parent, err := syscall.Dup(0)
+	if err != nil {
+		return hostFails(fmt.Errorf("keep standard input: %w", err))
+	}
+	syscall.CloseOnExec(parent)
+	go func() {
+		io.Copy(io.Discard, os.NewFile(uintptr(parent), "parent"))
+		stop <- "standard input ended"
+	}()
+	terminal, err := terminalAsStdin()
+	if err != nil {
+		return hostFails(fmt.Errorf("give the engine a pseudo-terminal (/dev/ptmx and /dev/pts must be there): %w", err))
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- runLibrary(c.Library, c.arguments()) }()
@@ -67,50 +75,91 @@ func HostMain(args []string) int {
 		if err == nil {
 			err = errors.New("the engine ended by itself")
 		}
-		fmt.Fprintln(os.Stderr, err)
-		return hostExitFailed
+		return hostFails(err)
 	case why := <-stop:
-		fmt.Fprintf(os.Stderr, "%s ending: %s\n", time.Now().UTC().Format(time.RFC3339), why)
+		fmt.Fprintf(os.Stderr, "%sending at %s: %s\n", hostSays, time.Now().UTC().Format(time.RFC3339), why)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), hostGrace)
 	defer cancel()
-	go endKeepAlive(ctx, c)
+	endQueries(ctx, c)
+	terminal.Close()
 	select {
 	case <-ended:
 		return 0
 	case <-ctx.Done():
-		fmt.Fprintln(os.Stderr, "the engine did not end in time")
+		fmt.Fprintln(os.Stderr, hostSays+"the engine did not end in time")
 		return hostExitForced
 	}
 }
 
-// endKeepAlive kills the query that keeps the engine running, which lets the
-// library close its tables in order. It tries until ctx ends, since the engine
-// may still be starting.
-func endKeepAlive(ctx context.Context, c hostConfig) {
+func hostFails(err error) int {
+	fmt.Fprintln(os.Stderr, hostSays+err.Error())
+	return hostExitFailed
+}
+
+// endQueries ends the queries of the engine's clients, for which it would wait.
+// An engine that is only just starting has none, and refuses the connection.
+// (There is nothing to flush: the library runs asynchronous inserts at once.)
+func endQueries(ctx context.Context, c hostConfig) {
 	pw, err := os.ReadFile(c.PasswordFile)
 	if err != nil {
 		return
 	}
-	for ctx.Err() == nil {
-		conn, err := clickhouse.Open(&clickhouse.Options{
-			Addr:        []string{net.JoinHostPort(dialHost(c.ListenHost), fmt.Sprint(c.Port))},
-			Auth:        clickhouse.Auth{Username: User, Password: strings.TrimSpace(string(pw))},
-			DialTimeout: time.Second,
-		})
-		if err == nil {
-			// The engine's own session appears there without a user.
-			err = conn.Exec(ctx, "KILL QUERY WHERE user = '' AND query LIKE '%sleepEachRow%' ASYNC")
-			conn.Close()
-		}
-		if err == nil {
-			return
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(50 * time.Millisecond):
-		}
+	conn, err := clickhouse.Open(&clickhouse.Options{
+		Addr:        []string{net.JoinHostPort(dialHost(c.ListenHost), fmt.Sprint(c.Port))},
+		Auth:        clickhouse.Auth{Username: User, Password: strings.TrimSpace(string(pw))},
+		DialTimeout: time.Second,
+	})
+	if err != nil {
+		return
 	}
+	defer conn.Close()
+	ctx, cancel := context.WithTimeout(ctx, hostGrace/4)
+	defer cancel()
+	if err := conn.Exec(ctx, "KILL QUERY WHERE query NOT LIKE 'KILL QUERY%' ASYNC"); err != nil {
+		fmt.Fprintf(os.Stderr, "%send the clients' queries: %v\n", hostSays, err)
+	}
+}
+
+// terminalAsStdin makes a new pseudo-terminal the standard input of this
+// process and returns its other end. The calls are libc's, which purego makes
+// on every platform alike.
+func terminalAsStdin() (*os.File, error) {
+	var (
+		openpt   func(flags int32) int32
+		grantpt  func(fd int32) int32
+		unlockpt func(fd int32) int32
+		ptsname  func(fd int32) string
+		dup2     func(from, to int32) int32
+	)
+	for name, fn := range map[string]any{"posix_openpt": &openpt, "grantpt": &grantpt, "unlockpt": &unlockpt, "ptsname": &ptsname, "dup2": &dup2} {
+		sym, err := purego.Dlsym(purego.RTLD_DEFAULT, name)
+		if err != nil {
+			return nil, err
+		}
+		purego.RegisterFunc(fn, sym)
+	}
+	fd := openpt(syscall.O_RDWR | syscall.O_NOCTTY)
+	if fd < 0 {
+		return nil, errors.New("posix_openpt failed")
+	}
+	syscall.CloseOnExec(int(fd))
+	master := os.NewFile(uintptr(fd), "terminal")
+	if grantpt(fd) != 0 || unlockpt(fd) != 0 {
+		master.Close()
+		return nil, errors.New("grantpt or unlockpt failed")
+	}
+	slave, err := syscall.Open(ptsname(fd), syscall.O_RDWR|syscall.O_NOCTTY|syscall.O_CLOEXEC, 0)
+	if err != nil {
+		master.Close()
+		return nil, err
+	}
+	defer syscall.Close(slave)
+	if dup2(int32(slave), 0) < 0 {
+		master.Close()
+		return nil, errors.New("dup2 failed")
+	}
+	return master, nil
 }
 
 // runLibrary opens the library and runs ClickHouse in it until it returns.

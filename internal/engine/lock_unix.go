@@ -3,7 +3,10 @@
 package engine
 
 import (
+	"bytes"
 	"os"
+	"strconv"
+	"strings"
 	"syscall"
 )
 
@@ -20,8 +23,21 @@ func lockFile(f *os.File) error {
 
 func isLocked(err error) bool { return err == syscall.EWOULDBLOCK }
 
-// alive says whether a process of that id exists on this machine.
+// alive says whether a process of that id exists on this machine and has not
+// ended. One that has ended keeps its id until its parent asks for it, which
+// the first process of a container often never does.
 func alive(pid int) bool {
-	err := syscall.Kill(pid, 0)
-	return pid > 0 && (err == nil || err == syscall.EPERM)
+	if pid <= 0 {
+		return false
+	}
+	if err := syscall.Kill(pid, 0); err != nil && err != syscall.EPERM {
+		return false
+	}
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return true // no /proc here
+	}
+	// The name, in parentheses, may hold anything.
+	_, rest, _ := strings.Cut(string(b[bytes.LastIndexByte(b, ')')+1:]), " ")
+	return !strings.HasPrefix(rest, "Z")
 }

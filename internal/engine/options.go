@@ -112,6 +112,12 @@ var (
 // withDefaults checks the options and fills in what was left out. Every error
 // names the option and says what it may be.
 func (o Options) withDefaults() (Options, error) {
+	switch runtime.GOOS {
+	case "linux", "darwin":
+	default:
+		_, err := platformOf(runtime.GOOS, runtime.GOARCH, "/")
+		return o, err
+	}
 	if o.DataDir == "" {
 		return o, errors.New("engine: data_dir is empty: name a folder for the store")
 	}

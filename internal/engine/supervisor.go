@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/ClickHouse/clickhouse-go/v2"
-	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
 	"go.uber.org/zap"
 )
 
@@ -36,6 +35,15 @@ type Status struct {
 	LastErr error     // why it last ended or could not start; nil if it never did
 }
 
+// process is one process of the engine. A child is one; tests have others.
+type process interface {
+	id() int
+	exited() <-chan struct{} // closed when it has ended
+	reason() error           // why it ended; asked after exited
+	end()                    // asks it to end, then makes it; returns when it has
+	kill()
+}
+
 // Engine is an embedded ClickHouse that is kept running until Shutdown.
 type Engine struct {
 	opts   Options
@@ -44,13 +52,20 @@ type Engine struct {
 	addr   string
 	pw     string
 	lock   *dirLock
-	ping   driver.Conn
+	ping   interface {
+		Ping(context.Context) error
+		Close() error
+	}
 
-	mu     sync.Mutex
-	status Status
+	mu      sync.Mutex
+	status  Status
+	current process // nil while there is no process
 
-	stop context.CancelFunc // tells run to end
-	done chan struct{}      // closed when run has ended and the lock is free
+	pinging sync.WaitGroup
+	random  func() float64                         // in [0, 1)
+	start   func(context.Context) (process, error) // startChild, but in tests
+	stop    context.CancelFunc                     // tells run to end
+	done    chan struct{}                          // closed when run has ended and the lock is free
 }
 
 // Start runs an engine on opts.DataDir and returns when it answers. ctx bounds
@@ -75,6 +90,7 @@ func Start(ctx context.Context, opts Options) (_ *Engine, err error) {
 		status: Status{State: StateStarting, Since: time.Now()},
 		done:   make(chan struct{}),
 	}
+	e.start, e.random = e.startChild, rand.Float64
 	defer func() {
 		if err != nil {
 			if e.ping != nil {
@@ -105,7 +121,7 @@ func Start(ctx context.Context, opts Options) (_ *Engine, err error) {
 
 // firstChild settles the address and starts the engine for the first time. If
 // a free port it picked is taken before the engine gets there, it picks again.
-func (e *Engine) firstChild(ctx context.Context) (*child, error) {
+func (e *Engine) firstChild(ctx context.Context) (process, error) {
 	host, port, _ := net.SplitHostPort(e.opts.Listen)
 	for attempt := 1; ; attempt++ {
 		l, err := net.Listen("tcp", e.opts.Listen)
@@ -124,7 +140,7 @@ func (e *Engine) firstChild(ctx context.Context) (*child, error) {
 			return nil, err
 		}
 		sctx, cancel := context.WithTimeout(ctx, e.opts.StartTimeout)
-		c, err := e.startChild(sctx)
+		c, err := e.start(sctx)
 		cancel()
 		if err == nil {
 			return c, nil
@@ -175,7 +191,7 @@ func (e *Engine) writeConfig() error {
 }
 
 // startChild starts the engine's process and waits until it answers.
-func (e *Engine) startChild(ctx context.Context) (*child, error) {
+func (e *Engine) startChild(ctx context.Context) (process, error) {
 	if err := portFree(e.addr); err != nil {
 		return nil, takenError("listen", e.addr, err)
 	}
@@ -191,11 +207,11 @@ func (e *Engine) startChild(ctx context.Context) (*child, error) {
 	if err != nil {
 		return nil, err
 	}
-	e.setPID(c.pid)
+	e.setProcess(c)
 	for {
 		select {
-		case <-c.exited:
-			e.setPID(0)
+		case <-c.exited():
+			e.setProcess(nil)
 			return nil, fmt.Errorf("engine: ClickHouse ended while starting: %w", c.reason())
 		default:
 		}
@@ -205,32 +221,39 @@ func (e *Engine) startChild(ctx context.Context) (*child, error) {
 		if err == nil {
 			break
 		}
+		// An engine that could not listen waits at its prompt all the same.
+		if s := c.complaint(); s != "" {
+			c.end()
+			e.setProcess(nil)
+			return nil, fmt.Errorf("engine: ClickHouse could not start at %s: %s", e.addr, s)
+		}
 		select {
-		case <-c.exited:
+		case <-c.exited():
 		case <-time.After(10 * time.Millisecond):
 		case <-ctx.Done():
-			c.end(context.Background())
-			e.setPID(0)
-			return nil, fmt.Errorf("engine: ClickHouse gave no answer at %s within %s (last: %w); see %s", e.addr, time.Since(begin).Round(time.Second), err, e.layout.engineLog)
+			c.end()
+			e.setProcess(nil)
+			return nil, fmt.Errorf("engine: ClickHouse gave no answer at %s within %s (%w; last: %w); see %s", e.addr, time.Since(begin).Round(time.Millisecond), ctx.Err(), err, e.layout.engineLog)
 		}
 	}
 	e.setState(StateReady, nil)
-	e.log.Info("the embedded ClickHouse is ready", zap.String("addr", e.addr), zap.Int("pid", c.pid), zap.Duration("after", time.Since(begin)))
+	e.log.Info("the embedded ClickHouse is ready", zap.String("addr", e.addr), zap.Int("pid", c.id()), zap.Duration("after", time.Since(begin)))
 	return c, nil
 }
 
 // run keeps the engine running from its first child on until ctx ends.
-func (e *Engine) run(ctx context.Context, c *child) {
+func (e *Engine) run(ctx context.Context, c process) {
 	defer close(e.done)
 	defer e.lock.release()
 	defer e.ping.Close()
-	b := newBackoff(rand.Float64)
+	defer e.pinging.Wait()
+	b := newBackoff(e.random)
 	for {
 		readyAt := time.Now()
 		why := e.watch(ctx, c)
 		if ctx.Err() != nil {
-			c.end(ctx)
-			e.setPID(0)
+			c.end()
+			e.setProcess(nil)
 			e.setState(StateStopped, nil)
 			return
 		}
@@ -238,6 +261,10 @@ func (e *Engine) run(ctx context.Context, c *child) {
 			b.reset()
 		}
 		for {
+			if ctx.Err() != nil { // why is that we ended it
+				e.setState(StateStopped, nil)
+				return
+			}
 			wait := b.next()
 			e.crashed(why)
 			e.log.Error("the embedded ClickHouse is down and is started again", zap.Error(why), zap.Duration("in", wait))
@@ -248,7 +275,7 @@ func (e *Engine) run(ctx context.Context, c *child) {
 			case <-time.After(wait):
 			}
 			sctx, cancel := context.WithTimeout(ctx, e.opts.StartTimeout)
-			c, why = e.startChild(sctx)
+			c, why = e.start(sctx)
 			cancel()
 			if why == nil {
 				break
@@ -262,32 +289,52 @@ const (
 	watchPatience = 6 // silent pings in a row before the engine counts as hung
 )
 
-// watch returns when the child has ended, and ends it when it has not answered
-// for a minute. It says why; on the end of ctx it returns at once.
-func (e *Engine) watch(ctx context.Context, c *child) error {
-	t := time.NewTicker(watchEvery)
-	defer t.Stop()
+// watch returns when the process has ended, and ends it when it has not
+// answered for a minute. It says why; on the end of ctx it returns at once.
+func (e *Engine) watch(ctx context.Context, c process) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	pings := make(chan error)
+	// A ping of a hung engine only ends with its process, so run waits for
+	// this and not we.
+	e.pinging.Go(func() {
+		t := time.NewTicker(watchEvery)
+		defer t.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-t.C:
+			}
+			pctx, cancel := context.WithTimeout(ctx, watchEvery)
+			err := e.ping.Ping(pctx)
+			cancel()
+			select {
+			case <-ctx.Done():
+				return
+			case pings <- err:
+			}
+		}
+	})
 	for silent := 0; ; {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-c.exited:
-			e.setPID(0)
+		case <-c.exited():
+			e.setProcess(nil)
 			return c.reason()
-		case <-t.C:
-		}
-		pctx, cancel := context.WithTimeout(ctx, watchEvery)
-		err := e.ping.Ping(pctx)
-		cancel()
-		if err == nil {
-			silent = 0
-			continue
-		}
-		if silent++; silent >= watchPatience && ctx.Err() == nil {
+		case err := <-pings:
+			if err == nil {
+				silent = 0
+				continue
+			}
+			if silent++; silent < watchPatience {
+				continue
+			}
 			c.kill()
-			<-c.exited
-			e.setPID(0)
-			return fmt.Errorf("it gave no answer for %s: %w", watchPatience*watchEvery, err)
+			<-c.exited()
+			e.setProcess(nil)
+			return fmt.Errorf("it gave no answer to %d pings in a row: %w", silent, err)
 		}
 	}
 }
@@ -358,10 +405,13 @@ func (e *Engine) setState(s State, err error) {
 	}
 }
 
-func (e *Engine) setPID(pid int) {
+func (e *Engine) setProcess(c process) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.status.PID = pid
+	e.current, e.status.PID = c, 0
+	if c != nil {
+		e.status.PID = c.id()
+	}
 }
 
 func (e *Engine) crashed(why error) {
@@ -381,9 +431,11 @@ func (e *Engine) Shutdown(ctx context.Context) error {
 		return nil
 	case <-ctx.Done():
 	}
-	if pid := e.Status().PID; pid != 0 {
-		killProcess(pid)
+	e.mu.Lock()
+	if e.current != nil {
+		e.current.kill()
 	}
+	e.mu.Unlock()
 	<-e.done
 	return fmt.Errorf("engine: killed, since it had not ended in time: %w", ctx.Err())
 }

@@ -76,6 +76,7 @@ func usersConfig(o Options, pw string) []byte {
 <!-- What the library sets for its own command line and a server does not. -->
 <implicit_select>0</implicit_select>
 <allow_introspection_functions>0</allow_introspection_functions>
+<poll_interval>1</poll_interval>
 </default>
 <boot><max_sessions_for_user>1</max_sessions_for_user></boot>
 <reader><readonly>2</readonly></reader>
@@ -84,7 +85,7 @@ func usersConfig(o Options, pw string) []byte {
 <users>
 <default>
 <password/><networks><ip>127.0.0.1</ip></networks><profile>boot</profile><quota>default</quota>
-<grants><query>GRANT SYSTEM LISTEN ON *.*</query><query>GRANT SELECT ON system.numbers</query></grants>
+<grants><query>GRANT SYSTEM LISTEN ON *.*</query></grants>
 </default>
 `)
 	user := func(name, pw, profile string, grants ...string) {
@@ -97,7 +98,7 @@ func usersConfig(o Options, pw string) []byte {
 		fmt.Fprintf(&b, "</grants>\n</%s>\n", name)
 	}
 	// Whoever gets hold of the password still reaches no file of this machine.
-	user(User, pw, "default", "GRANT ALL ON *.* WITH GRANT OPTION", "REVOKE FILE ON *.*")
+	user(User, pw, "default", "GRANT ALL ON *.* WITH GRANT OPTION", "REVOKE FILE ON *.*", "REVOKE TABLE ENGINE ON File")
 	if r := o.ReadOnly; r != nil {
 		grants := []string{"GRANT SELECT, SHOW, dictGet ON *.*"}
 		if len(r.Databases) > 0 {
@@ -127,9 +128,13 @@ func serverConfig(o Options, d layout) []byte {
 	el("errorlog", d.engineErrLog)
 	el("size", o.LogFileBytes)
 	el("count", o.LogFiles)
+	el("console", "0") // else it logs to the host's terminal as well
 	b.WriteString("</logger>\n")
 	el("users_config", d.usersXML)
 	el("timezone", "UTC")
+	// Without, whoever may create a table may create one on any file of the
+	// machine: the engine File needs no grant of FILE.
+	b.WriteString("<access_control_improvements><table_engines_require_grant>true</table_engines_require_grant></access_control_improvements>\n")
 	el("max_server_memory_usage", o.MemoryLimit)
 	el("mark_cache_size", o.MemoryLimit/8)
 	el("index_mark_cache_size", o.MemoryLimit/32)
@@ -138,6 +143,8 @@ func serverConfig(o Options, d layout) []byte {
 	// paused again and again ("Temporarily pause scheduling of tasks").
 	el("background_schedule_pool_size", 16)
 	el("asynchronous_metrics_update_period_s", 10)
+	// An idle client is told within poll_interval that the engine ends.
+	el("shutdown_wait_unfinished", 2)
 	if len(o.Clusters) > 0 {
 		b.WriteString("<remote_servers>\n")
 		names := slices.Sorted(maps.Keys(o.Clusters))

@@ -1,3 +1,5 @@
+//go:build linux || darwin
+
 package enginetest
 
 import (
@@ -61,6 +63,7 @@ func (s state) options() *clickhouse.Options {
 var (
 	sharedMu sync.Mutex
 	lease    *flock.Flock // held until this process ends
+	failed   error        // why this process has no library: not tried again
 )
 
 // folder is the shared engine's, this user's own: others could put a state
@@ -146,6 +149,15 @@ func readState(dir string) (state, error) {
 
 // startKeeper starts the keeper and waits for its engine; the gate is held.
 func startKeeper(dir string) (state, error) {
+	// Fetched here, not by the keeper, so that the progress is to be seen.
+	if failed != nil {
+		return state{}, failed
+	}
+	lib, err := engine.Library(context.Background(), "", printProgress(), nil)
+	if err != nil {
+		failed = err
+		return state{}, err
+	}
 	os.Remove(filepath.Join(dir, "state"))
 	old, _ := filepath.Glob(filepath.Join(dir, "run-*"))
 	for _, d := range old {
@@ -162,7 +174,7 @@ func startKeeper(dir string) (state, error) {
 	defer log.Close()
 	cmd := exec.Command(exe)
 	cmd.Args = []string{"retryledger-enginetest"}
-	cmd.Env = append(os.Environ(), keeperEnv+"="+dir)
+	cmd.Env = append(os.Environ(), keeperEnv+"="+dir, engine.LibraryEnv+"="+lib)
 	cmd.Dir = dir
 	cmd.Stdout, cmd.Stderr = log, log // go test would wait for the end of its own
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
@@ -183,6 +195,17 @@ func startKeeper(dir string) (state, error) {
 			return state{}, fmt.Errorf("the keeper of the shared engine ended (exit status %d): %s", ws.ExitStatus(), b)
 		}
 		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// printProgress prints a step of the fetch when it begins, to standard error.
+func printProgress() func(engine.Progress) {
+	var step string
+	return func(p engine.Progress) {
+		if p.Step != step {
+			step = p.Step
+			fmt.Fprintln(os.Stderr, p)
+		}
 	}
 }
 

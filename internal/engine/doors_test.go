@@ -1,0 +1,382 @@
+package engine_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ClickHouse/clickhouse-go/v2"
+	"github.com/stretchr/testify/require"
+
+	"github.com/retryledger/retryledger/internal/engine"
+	"github.com/retryledger/retryledger/internal/engine/enginetest"
+)
+
+const (
+	accessDenied     = 497
+	tooManySessions  = 700
+	wrongPassword    = 516
+	memoryLimitError = 241
+)
+
+func requireCode(t *testing.T, err error, code int32, msg string) {
+	t.Helper()
+	var ex *clickhouse.Exception
+	require.ErrorAs(t, err, &ex, msg)
+	require.Equal(t, code, ex.Code, "%s: %v", msg, err)
+}
+
+func TestTheDefaultUserIsShut(t *testing.T) {
+	e := enginetest.Start(t, engine.Options{})
+	exec(t, open(t, e.ClientOptions()), "CREATE DATABASE ledger", "CREATE TABLE ledger.rows (n UInt64) ENGINE = MergeTree ORDER BY n")
+	file := filepath.Join(t.TempDir(), "file")
+	require.NoError(t, os.WriteFile(file, []byte("secret\n"), 0o600))
+	for _, name := range []string{"default", ""} {
+		conn := open(t, as(e, name, ""))
+		for _, q := range []string{
+			"SELECT 1",
+			"CREATE TABLE default.mine (n UInt64) ENGINE = Memory",
+			"SELECT * FROM ledger.rows",
+			"SELECT * FROM file('" + file + "', 'LineAsString')",
+			"INSERT INTO FUNCTION file('" + file + "', 'LineAsString', 's String') VALUES ('x')",
+			"SYSTEM STOP LISTEN TCP",
+		} {
+			requireCode(t, conn.Exec(context.Background(), q), tooManySessions, q)
+		}
+	}
+	require.Equal(t, 0, e.Crashes())
+}
+
+// What the session cap alone would hide: were it ever lifted, default still
+// could do nothing. The engine's own session is the only one of that name, so
+// its grants are asked of the engine.
+func TestTheDefaultUserHasNoGrantsToSpeakOf(t *testing.T) {
+	e := enginetest.Start(t, engine.Options{})
+	conn := open(t, e.ClientOptions())
+	rows, err := conn.Query(context.Background(), "SHOW GRANTS FOR default")
+	require.NoError(t, err)
+	defer rows.Close()
+	var grants []string
+	for rows.Next() {
+		var g string
+		require.NoError(t, rows.Scan(&g))
+		grants = append(grants, g)
+	}
+	require.NoError(t, rows.Err())
+	require.Equal(t, []string{"GRANT SYSTEM LISTEN ON *.* TO default"}, grants)
+}
+
+func TestOurUserNeedsItsPasswordAndReachesNoFiles(t *testing.T) {
+	e := enginetest.Start(t, engine.Options{})
+	ctx := context.Background()
+	requireCode(t, open(t, as(e, engine.User, "")).Ping(ctx), wrongPassword, "no password")
+	requireCode(t, open(t, as(e, engine.User, "guess")).Ping(ctx), wrongPassword, "a wrong password")
+	conn := open(t, e.ClientOptions())
+	file := filepath.Join(t.TempDir(), "file")
+	require.NoError(t, os.WriteFile(file, []byte("secret\n"), 0o600))
+	exec(t, conn, "CREATE DATABASE ledger")
+	for _, q := range []string{
+		"SELECT * FROM file('" + file + "', 'LineAsString')",
+		"INSERT INTO FUNCTION file('" + file + "', 'LineAsString', 's String') VALUES ('x')",
+		"CREATE TABLE ledger.f (s String) ENGINE = File(LineAsString, '" + file + "')",
+		"CREATE TEMPORARY TABLE f (s String) ENGINE = File(LineAsString, '" + file + "')",
+	} {
+		requireCode(t, conn.Exec(ctx, q), accessDenied, q)
+	}
+	b, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.Equal(t, "secret\n", string(b))
+}
+
+func TestThePasswordIsInItsFileOnly(t *testing.T) {
+	dir := t.TempDir()
+	e := enginetest.Start(t, engine.Options{DataDir: dir, LogLevel: "trace"})
+	exec(t, open(t, e.ClientOptions()), "SELECT 1")
+	pw := e.ClientOptions().Auth.Password
+	require.Len(t, pw, 26)
+	st, err := os.Stat(e.PasswordFile())
+	require.NoError(t, err)
+	require.Equal(t, fs.FileMode(0o600), st.Mode().Perm())
+
+	cmdline, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", e.Status().PID))
+	if err == nil { // where there is a /proc
+		require.Contains(t, string(cmdline), engine.HostCommand)
+		require.NotContains(t, string(cmdline), pw)
+		environ, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", e.Status().PID))
+		require.NoError(t, err)
+		require.NotContains(t, string(environ), pw)
+	}
+	require.NoError(t, e.Shutdown(context.Background()))
+	var seen []string
+	require.NoError(t, filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return err
+		}
+		b, err := os.ReadFile(path)
+		if bytes.Contains(b, []byte(pw)) {
+			seen = append(seen, path)
+		}
+		return err
+	}))
+	require.Equal(t, []string{e.PasswordFile()}, seen)
+
+	again := enginetest.Start(t, engine.Options{DataDir: dir})
+	require.Equal(t, pw, again.ClientOptions().Auth.Password, "kept over a restart")
+}
+
+func TestSecretsOfTheEnvironmentStayWithTheParent(t *testing.T) {
+	t.Setenv("AWS_SECRET_ACCESS_KEY", "hidden-from-the-engine")
+	e := enginetest.Start(t, engine.Options{})
+	environ, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", e.Status().PID))
+	if errors.Is(err, fs.ErrNotExist) {
+		t.Skip("needs /proc")
+	}
+	require.NoError(t, err)
+	require.NotContains(t, string(environ), "hidden-from-the-engine")
+}
+
+// ClickHouse's command line takes an exception that leaves a connection for
+// its own failure and aborts, unless it is interactive.
+func TestAStrangerAtTheDoorDoesNotEndTheEngine(t *testing.T) {
+	e := enginetest.Start(t, engine.Options{})
+	conn := open(t, e.ClientOptions())
+	exec(t, conn, "SELECT 1")
+	for range 3 {
+		requireCode(t, open(t, as(e, engine.User, "guess")).Ping(context.Background()), wrongPassword, "a wrong password")
+		requireCode(t, open(t, as(e, "default", "")).Ping(context.Background()), tooManySessions, "default")
+		for _, hello := range []string{"GET / HTTP/1.0\r\n\r\n", strings.Repeat("\xff\xfe\xfd", 30), "\x00\x05hell", ""} {
+			c, err := net.Dial("tcp", e.Addr())
+			require.NoError(t, err)
+			io.WriteString(c, hello)
+			c.(*net.TCPConn).CloseWrite()
+			io.Copy(io.Discard, c) // until the engine has closed it
+			c.Close()
+		}
+	}
+	exec(t, conn, "SELECT 1")
+	require.Equal(t, 0, e.Crashes(), "%v", e.Status().LastErr)
+	require.Equal(t, engine.StateReady, e.Status().State)
+}
+
+// listening are the addresses that the process listens on.
+func listening(t *testing.T, pid int) (addrs []string) {
+	t.Helper()
+	inodes := map[string]bool{}
+	fds, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
+	require.NoError(t, err)
+	if len(fds) == 0 {
+		t.Skip("needs /proc")
+	}
+	for _, fd := range fds {
+		to, _ := os.Readlink(fd)
+		if s, ok := strings.CutPrefix(to, "socket:["); ok {
+			inodes[strings.TrimSuffix(s, "]")] = true
+		}
+	}
+	for _, file := range []string{"tcp", "tcp6"} {
+		f, err := os.Open(fmt.Sprintf("/proc/%d/net/%s", pid, file))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		require.NoError(t, err)
+		defer f.Close()
+		for sc := bufio.NewScanner(f); sc.Scan(); {
+			w := strings.Fields(sc.Text())
+			if len(w) > 9 && w[3] == "0A" && inodes[w[9]] {
+				addrs = append(addrs, w[1])
+			}
+		}
+	}
+	return addrs
+}
+
+// inProc is a loopback port as /proc writes it.
+func inProc(t *testing.T, addr string) string {
+	a, err := net.ResolveTCPAddr("tcp", addr)
+	require.NoError(t, err)
+	return fmt.Sprintf("0100007F:%04X", a.Port)
+}
+
+func TestListensOnLoopbackOnlyAndHTTPOnlyWhenAsked(t *testing.T) {
+	e := enginetest.Start(t, engine.Options{})
+	require.Equal(t, []string{inProc(t, e.Addr())}, listening(t, e.Status().PID))
+
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	port := l.Addr().(*net.TCPAddr).Port
+	l.Close()
+	h := enginetest.Start(t, engine.Options{HTTPPort: port})
+	require.ElementsMatch(t, []string{inProc(t, h.Addr()), inProc(t, l.Addr().String())}, listening(t, h.Status().PID))
+
+	get := func(user, password string) (int, string) {
+		u := url.URL{Scheme: "http", Host: l.Addr().String(), Path: "/", RawQuery: url.Values{"query": {"SELECT 41 + 1"}}.Encode()}
+		req, err := http.NewRequest("GET", u.String(), nil)
+		require.NoError(t, err)
+		if user != "" {
+			req.SetBasicAuth(user, password)
+		}
+		req.Close = true
+		resp, err := http.DefaultClient.Do(req)
+		require.NoError(t, err)
+		defer resp.Body.Close()
+		b, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		return resp.StatusCode, string(b)
+	}
+	code, body := get(engine.User, h.ClientOptions().Auth.Password)
+	require.Equal(t, 200, code, body)
+	require.Equal(t, "42\n", body)
+	code, body = get("", "")
+	require.NotEqual(t, 200, code)
+	require.Contains(t, body, "USER_SESSION_LIMIT_EXCEEDED")
+}
+
+func TestTheReadOnlyUserReadsOnly(t *testing.T) {
+	e := enginetest.Start(t, engine.Options{ReadOnly: &engine.ReadOnlyUser{Name: "grafana", Password: `p<&>"'w`, Databases: []string{"ledger"}}})
+	exec(t, open(t, e.ClientOptions()),
+		"CREATE DATABASE ledger", "CREATE TABLE ledger.rows (n UInt64) ENGINE = MergeTree ORDER BY n", "INSERT INTO ledger.rows VALUES (7)",
+		"CREATE DATABASE other", "CREATE TABLE other.rows (n UInt64) ENGINE = MergeTree ORDER BY n")
+	requireCode(t, open(t, as(e, "grafana", "")).Ping(context.Background()), wrongPassword, "no password")
+	conn := open(t, as(e, "grafana", `p<&>"'w`))
+	require.Equal(t, uint64(7), one[uint64](t, conn, "SELECT n FROM ledger.rows SETTINGS max_threads = 1"), "Grafana sets settings")
+	for _, q := range []string{
+		"SELECT * FROM other.rows",
+		"INSERT INTO ledger.rows SELECT 8",
+		"DROP TABLE ledger.rows",
+		"CREATE TABLE ledger.mine (n UInt64) ENGINE = Memory",
+		"SELECT * FROM file('/dev/null', 'LineAsString')",
+		"SELECT * FROM url('http://127.0.0.1:1/', 'LineAsString')",
+		"SELECT * FROM remote('127.0.0.1:1', 'other.rows')",
+		"KILL QUERY WHERE 1",
+		"SYSTEM STOP MERGES ledger.rows",
+		"SYSTEM SHUTDOWN",
+	} {
+		var ex *clickhouse.Exception
+		require.ErrorAs(t, conn.Exec(context.Background(), q), &ex, q)
+		require.Contains(t, []int32{accessDenied, 164 /* READONLY */}, ex.Code, "%s: %v", q, ex)
+	}
+}
+
+func TestTheMemoryLimitHolds(t *testing.T) {
+	e := enginetest.Start(t, engine.Options{MemoryLimit: 300 << 20})
+	conn := open(t, e.ClientOptions())
+	err := conn.Exec(context.Background(), "SELECT length(groupArray(number)) FROM numbers(100000000) SETTINGS max_bytes_ratio_before_external_group_by = 0")
+	requireCode(t, err, memoryLimitError, "800 MB in 300")
+	exec(t, conn, "SELECT 1")
+	require.Equal(t, 0, e.Crashes())
+}
+
+func TestTimeIsUTCWhereverTheParentLives(t *testing.T) {
+	t.Setenv("TZ", "America/New_York")
+	e := enginetest.Start(t, engine.Options{})
+	require.Equal(t, "UTC", one[string](t, open(t, e.ClientOptions()), "SELECT serverTimezone()"))
+}
+
+func TestTwoEnginesAreTwoShards(t *testing.T) {
+	second := enginetest.Start(t, engine.Options{})
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	l.Close()
+	dir := t.TempDir()
+	first := enginetest.Start(t, engine.Options{DataDir: dir})
+	shard := func(e *engine.Engine) engine.Shard {
+		return engine.Shard{Addr: e.Addr(), User: engine.User, Password: e.ClientOptions().Auth.Password}
+	}
+	shards := []engine.Shard{shard(first), shard(second)}
+	require.NoError(t, first.Shutdown(context.Background()))
+	first = enginetest.Start(t, engine.Options{DataDir: dir, Listen: shards[0].Addr, Clusters: map[string][]engine.Shard{"ledger": shards}})
+	for _, e := range []*engine.Engine{first, second} {
+		exec(t, open(t, e.ClientOptions()), "CREATE DATABASE ledger", "CREATE TABLE ledger.rows (n UInt64) ENGINE = MergeTree ORDER BY n")
+	}
+	conn := open(t, first.ClientOptions())
+	exec(t, conn, "CREATE TABLE ledger.all AS ledger.rows ENGINE = Distributed(ledger, ledger, rows, n)",
+		"INSERT INTO ledger.all SETTINGS distributed_foreground_insert = 1 SELECT number FROM numbers(1000)")
+	require.Equal(t, uint64(1000), one[uint64](t, conn, "SELECT count() FROM ledger.all"))
+	require.Equal(t, uint64(500), one[uint64](t, open(t, second.ClientOptions()), "SELECT count() FROM ledger.rows"))
+}
+
+func TestTheLogIsRotated(t *testing.T) {
+	dir := t.TempDir()
+	e := enginetest.Start(t, engine.Options{DataDir: dir, LogLevel: "trace", LogFileBytes: 64 << 10, LogFiles: 2})
+	conn := open(t, e.ClientOptions())
+	eventually(t, 30*time.Second, "rotation", func() error {
+		for range 20 {
+			exec(t, conn, "SELECT count() FROM system.tables")
+		}
+		if m, _ := filepath.Glob(filepath.Join(dir, "log", "engine.log.*")); len(m) < 2 {
+			return fmt.Errorf("%v", m)
+		}
+		return nil
+	})
+	for range 300 {
+		exec(t, conn, "SELECT count() FROM system.tables")
+	}
+	m, err := filepath.Glob(filepath.Join(dir, "log", "engine.log*"))
+	require.NoError(t, err)
+	require.Len(t, m, 3, "the current one and two")
+}
+
+func TestOptionsSayWhatIsWrong(t *testing.T) {
+	dir := t.TempDir()
+	for want, o := range map[string]engine.Options{
+		"data_dir is empty":             {},
+		"is not an IP address":          {DataDir: dir, Listen: "localhost:9000"},
+		"must be a number from 0":       {DataDir: dir, Listen: "127.0.0.1:native"},
+		"http_port":                     {DataDir: dir, HTTPPort: 70000},
+		"memory_limit of 1024 bytes":    {DataDir: dir, MemoryLimit: 1024},
+		"log_level \"loud\" is unknown": {DataDir: dir, LogLevel: "loud"},
+		"has no password":               {DataDir: dir, ReadOnly: &engine.ReadOnlyUser{Name: "grafana"}},
+		"other than \"retryledger\"":    {DataDir: dir, ReadOnly: &engine.ReadOnlyUser{Name: "retryledger", Password: "x"}},
+		"database \"a b\"":              {DataDir: dir, ReadOnly: &engine.ReadOnlyUser{Name: "g", Password: "x", Databases: []string{"a b"}}},
+		"cluster \"a-b\"":               {DataDir: dir, Clusters: map[string][]engine.Shard{"a-b": nil}},
+		"shard address \"x\"":           {DataDir: dir, Clusters: map[string][]engine.Shard{"c": {{Addr: "x"}}}},
+		"create data_dir":               {DataDir: "/dev/null/x"},
+	} {
+		_, err := engine.Start(context.Background(), o)
+		require.ErrorContains(t, err, want)
+	}
+}
+
+func TestASharedEngineSaysHowItIsReached(t *testing.T) {
+	enginetest.Database(t)
+	dir := t.TempDir()
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	r, w := io.Pipe()
+	ended := make(chan error, 1)
+	go func() {
+		ended <- engine.RunShared(ctx, engine.Options{DataDir: dir, Listen: "127.0.0.1:0", MemoryLimit: 1 << 30}, w)
+		w.Close()
+	}()
+	said := bufio.NewScanner(r)
+	find := func(prefix string) string {
+		for said.Scan() {
+			if _, s, ok := strings.Cut(said.Text(), prefix); ok {
+				return strings.TrimSpace(s)
+			}
+		}
+		t.Fatalf("it ended without saying %q: %v", prefix, <-ended)
+		return ""
+	}
+	addr, user, file := find("listens at "), find("user "), find("password  in ")
+	pw, err := os.ReadFile(file)
+	require.NoError(t, err)
+	conn := open(t, &clickhouse.Options{Addr: []string{addr}, Auth: clickhouse.Auth{Username: user, Password: strings.TrimSpace(string(pw))}})
+	exec(t, conn, "SELECT 1")
+	conn.Close()
+	go io.Copy(io.Discard, r)
+	cancel()
+	require.NoError(t, <-ended)
+}
