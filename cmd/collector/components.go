@@ -25,6 +25,10 @@ import (
 	"go.opentelemetry.io/collector/receiver"
 	"go.opentelemetry.io/collector/receiver/otlpreceiver"
 	"go.opentelemetry.io/collector/service/telemetry/otelconftelemetry"
+
+	"github.com/retryledger/retryledger/analysis/api"
+	"github.com/retryledger/retryledger/ingest"
+	"github.com/retryledger/retryledger/internal/ledgerstore"
 )
 
 const (
@@ -56,6 +60,7 @@ func factories(built modules, stdout io.Writer) (otelcol.Factories, error) {
 	})
 	f.Exporters, f.ExporterModules, errs[2] = register(built, []registered[exporter.Factory]{
 		{debugexporter.NewFactory(), coreModule + "exporter/debugexporter"},
+		{ingest.NewFactory(), ownPath + "/ingest"},
 		{otlpexporter.NewFactory(), coreModule + "exporter/otlpexporter"},
 		{otlphttpexporter.NewFactory(), coreModule + "exporter/otlphttpexporter"},
 	})
@@ -63,6 +68,8 @@ func factories(built modules, stdout io.Writer) (otelcol.Factories, error) {
 		{basicauthextension.NewFactory(), contribModule + "extension/basicauthextension"},
 		{bearertokenauthextension.NewFactory(), contribModule + "extension/bearertokenauthextension"},
 		{healthcheckextension.NewFactory(), contribModule + "extension/healthcheckextension"},
+		{ledgerstore.NewFactory(), ownPath + "/internal/ledgerstore"},
+		{api.NewFactory(), ownPath + "/analysis/api"},
 		{newConsoleFactory(stdout), ownPath + "/cmd/collector"},
 	})
 	return f, errors.Join(errs[:]...)

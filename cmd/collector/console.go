@@ -1,20 +1,27 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/confmap"
 	"go.opentelemetry.io/collector/extension"
 	"go.opentelemetry.io/collector/extension/extensioncapabilities"
+
+	"github.com/retryledger/retryledger/internal/cli"
+	"github.com/retryledger/retryledger/internal/ledgerstore"
 )
+
+// storePatience is how long the ready message waits for a store that is not there yet.
+const storePatience = 2 * time.Second
 
 // consoleType is the extension that tells a person at a terminal where to send
 // spans and what to ask, once, when all is up. A configuration without it is silent.
@@ -57,20 +64,36 @@ func (c *console) NotifyConfigSnapshot(_ context.Context, snapshot extensioncapa
 	return nil
 }
 
-// Ready is called when the receivers listen. The store may still be starting, so
-// the message waits for it apart.
+// Ready is called when the receivers listen. A store on a server may not be reached
+// yet, so the message waits for it apart, and not for long: spans are taken anyway.
 func (c *console) Ready() error {
+	store := storeOf(c.host)
+	if store == nil {
+		c.print(readyMessage(c.config, nil, fromSource()))
+		return nil
+	}
 	ctx, stop := context.WithCancel(context.Background())
 	c.stop = stop
 	c.waiting.Go(func() {
-		data, err := dataFolder(ctx, c.host)
-		if err != nil {
-			return // stopped before it was ready, and whoever failed has said so
+		patience, done := context.WithTimeout(ctx, storePatience)
+		defer done()
+		_, err := store.Conn(patience)
+		if ctx.Err() != nil {
+			return
 		}
-		_, _ = io.WriteString(c.out, readyMessage(c.config, data, fromSource()))
+		lines := []line{{"data", store.DataDir()}}
+		switch {
+		case err != nil:
+			lines = append(lines, line{"ledger", store.Location() + ", not reached yet: spans are kept in the data folder"})
+		case !strings.HasPrefix(store.Location(), store.DataDir()):
+			lines = append(lines, line{"ledger", store.Location()})
+		}
+		c.print(readyMessage(c.config, lines, fromSource()))
 	})
 	return nil
 }
+
+func (c *console) print(text string) { _, _ = io.WriteString(c.out, text) }
 
 func (c *console) NotReady() error {
 	c.end()
@@ -89,9 +112,15 @@ func (c *console) end() {
 	c.waiting.Wait()
 }
 
-// dataFolder waits for the store and returns where it keeps the data, or "" where
-// no extension is a store.
-func dataFolder(context.Context, component.Host) (string, error) { return "", nil }
+// storeOf finds the ledger's store, nil where the configuration has none.
+func storeOf(host component.Host) ledgerstore.Store {
+	for _, e := range host.GetExtensions() {
+		if store, ok := e.(ledgerstore.Store); ok {
+			return store
+		}
+	}
+	return nil
+}
 
 // fromSource tells whether "go run" built this process.
 func fromSource() bool {
@@ -99,36 +128,60 @@ func fromSource() bool {
 	return err == nil && strings.Contains(path, "go-build")
 }
 
-// readyMessage says where to send spans, where the data is and what to ask.
-func readyMessage(config *confmap.Conf, data string, source bool) string {
-	ask := "retryledger"
-	if source {
-		ask = "go run ./cmd/retryledger"
+// line is one line of the ready message.
+type line struct{ label, text string }
+
+// readyMessage says where to send spans, what the middle lines say, and what to ask.
+func readyMessage(config *confmap.Conf, middle []line, source bool) string {
+	var lines []line
+	for _, e := range otlpEndpoints(config) {
+		lines = append(lines, line{"send spans to", e.url + "  " + e.protocol})
 	}
-	if server := apiServer(config); server != "" && server != defaultAPIServer {
-		ask += " --server " + server
+	lines = append(lines, middle...)
+	if server := apiServer(config); server != "" {
+		ask := "retryledger"
+		if source {
+			ask = "go run ./cmd/retryledger"
+		}
+		where := ""
+		if server != cli.DefaultServer {
+			where = " --server " + server
+		}
+		lines = append(lines,
+			line{"try it", ask + " demo" + where},
+			line{"ask", ask + " top" + where})
 	}
+	lines = append(lines, line{"stop", "Ctrl-C"})
 	var text strings.Builder
 	text.WriteString("\nretryledger is ready.\n")
-	for _, r := range otlpEndpoints(config) {
-		fmt.Fprintf(&text, "  send spans to   %s  (%s)\n", r.url, r.protocol)
+	for _, l := range lines {
+		fmt.Fprintf(&text, "  %-15s %s\n", l.label, l.text)
 	}
-	if data != "" {
-		fmt.Fprintf(&text, "  data            %s\n", data)
-	}
-	fmt.Fprintf(&text, "  first answer    %s demo\n", ask)
-	fmt.Fprintf(&text, "  your answer     %s top\n", ask)
-	text.WriteString("  stop            Ctrl-C\n\n")
+	text.WriteString("\n")
 	return text.String()
 }
 
-const defaultAPIServer = "http://127.0.0.1:4319"
-
-// apiServer is the address of the HTTP API, "" where it is not configured.
+// apiServer is the address of the HTTP API, "" where it is not running.
 func apiServer(config *confmap.Conf) string {
-	endpoint, _ := config.Get("extensions::retryledger_api::endpoint").(string)
+	running, _ := config.Get("service::extensions").([]any)
+	for _, id := range running {
+		name := fmt.Sprint(id)
+		if name != "retryledger_api" && !strings.HasPrefix(name, "retryledger_api/") {
+			continue
+		}
+		return url(config, "extensions::"+name)
+	}
+	return ""
+}
+
+// url is where the server with the settings below key listens, "" if nowhere.
+func url(config *confmap.Conf, key string) string {
+	endpoint, _ := config.Get(key + "::endpoint").(string)
 	if endpoint == "" {
 		return ""
+	}
+	if tls, ok := config.Get(key + "::tls").(map[string]any); ok && len(tls) > 0 {
+		return "https://" + endpoint
 	}
 	return "http://" + endpoint
 }
@@ -139,27 +192,19 @@ type otlpEndpoint struct{ protocol, url string }
 func otlpEndpoints(config *confmap.Conf) []otlpEndpoint {
 	var found []otlpEndpoint
 	receivers, _ := config.Get("receivers").(map[string]any)
-	for id := range receivers {
+	for _, id := range slices.Sorted(maps.Keys(receivers)) {
 		if id != "otlp" && !strings.HasPrefix(id, "otlp/") {
 			continue
 		}
 		for _, protocol := range []string{"grpc", "http"} {
 			key := "receivers::" + id + "::protocols::" + protocol
-			endpoint, _ := config.Get(key + "::endpoint").(string)
-			if endpoint == "" {
+			at := url(config, key)
+			if at == "" {
 				continue
 			}
-			scheme := "http://"
-			if tls, ok := config.Get(key + "::tls").(map[string]any); ok && len(tls) > 0 {
-				scheme = "https://"
-			}
 			name := map[string]string{"grpc": "OTLP/gRPC", "http": "OTLP/HTTP, protobuf or JSON"}[protocol]
-			found = append(found, otlpEndpoint{protocol: name, url: scheme + endpoint})
+			found = append(found, otlpEndpoint{protocol: name, url: at})
 		}
 	}
-	// gRPC before HTTP, as the ports and the documentation have it.
-	slices.SortFunc(found, func(a, b otlpEndpoint) int {
-		return cmp.Or(strings.Compare(a.protocol, b.protocol), strings.Compare(a.url, b.url))
-	})
 	return found
 }

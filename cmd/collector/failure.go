@@ -11,16 +11,22 @@ import (
 	"syscall"
 )
 
-// explain returns a sentence that says how to mend what err reports, or "" where
-// the error's own text says it already.
+// explain returns what to print last about a command that failed: a sentence that
+// says how to mend it. Components say so in their own errors; what they leave to the
+// operating system's words is explained here.
 func explain(err error, config *effectiveConfig) string {
 	if errors.Is(err, syscall.EADDRINUSE) {
 		return explainPort(err, config)
 	}
-	if strings.Contains(err.Error(), "unknown command") {
-		return `"collector --help" lists the commands.`
+	text := err.Error()
+	// Which stage of the Collector's start it was helps nobody.
+	for _, stage := range []string{"failed to start extensions: ", "cannot start pipelines: "} {
+		text = strings.TrimPrefix(text, stage)
 	}
-	return ""
+	if strings.Contains(text, "unknown command") {
+		text += "\n\"collector --help\" lists the commands."
+	}
+	return "Error: " + text
 }
 
 func explainPort(err error, config *effectiveConfig) string {

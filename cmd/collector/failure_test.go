@@ -37,7 +37,7 @@ func TestExplain(t *testing.T) {
 		{"a port with its setting", taken(4317), "Port 127.0.0.1:4317 is taken by another program, perhaps another collector. Stop it, or give this one another port: --set=receivers.otlp.protocols.grpc.endpoint=127.0.0.1:14317"},
 		{"a port that only an exporter names", taken(9999), "Port 127.0.0.1:9999 is taken by another program, perhaps another collector. Stop it, or give this one another port."},
 		{"a port without an address", fmt.Errorf("serve: %w", syscall.EADDRINUSE), "A port is taken by another program. Stop that program, or give the collector another port with --set."},
-		{"an error that says it itself", errors.New("the disk is full"), ""},
+		{"an error that says it itself", fmt.Errorf("failed to start extensions: %w", errors.New("the disk is full")), "Error: the disk is full"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			assert.Equal(t, c.want, explain(c.err, &config))

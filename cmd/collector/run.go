@@ -33,9 +33,6 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		_, _ = fmt.Fprintln(stderr, "Interrupted before it was ready. Nothing is lost: start it again to go on.")
 		return exitInterrupted
 	}
-	_, _ = fmt.Fprintf(stderr, "Error: %v\n", err)
-	if remedy := explain(err, &config); remedy != "" {
-		_, _ = fmt.Fprintf(stderr, "\n%s\n", remedy)
-	}
+	_, _ = fmt.Fprintln(stderr, explain(err, &config))
 	return exitFailed
 }
