@@ -17,8 +17,8 @@ func TestReadyMessageSaysWhereToSendAndWhatToAsk(t *testing.T) {
 		"http://" + d.grpc,
 		"http://" + d.http,
 		d.data,
-		"retryledger --server http://" + d.api + " demo",
-		"retryledger --server http://" + d.api + " top",
+		"retryledger demo --server http://" + d.api + " --endpoint http://" + d.http,
+		"retryledger top --server http://" + d.api,
 		"Ctrl-C",
 	} {
 		assert.Contains(t, d.out.String(), want)

@@ -134,7 +134,8 @@ type line struct{ label, text string }
 // readyMessage says where to send spans, what the middle lines say, and what to ask.
 func readyMessage(config *confmap.Conf, middle []line, source bool) string {
 	var lines []line
-	for _, e := range otlpEndpoints(config) {
+	endpoints := otlpEndpoints(config)
+	for _, e := range endpoints {
 		lines = append(lines, line{"send spans to", e.url + "  " + e.protocol})
 	}
 	lines = append(lines, middle...)
@@ -148,7 +149,7 @@ func readyMessage(config *confmap.Conf, middle []line, source bool) string {
 			where = " --server " + server
 		}
 		lines = append(lines,
-			line{"try it", ask + " demo" + where},
+			line{"try it", ask + " demo" + where + demoEndpoint(endpoints)},
 			line{"ask", ask + " top" + where})
 	}
 	lines = append(lines, line{"stop", "Ctrl-C"})
@@ -186,6 +187,25 @@ func url(config *confmap.Conf, key string) string {
 	return "http://" + endpoint
 }
 
+// demoEndpoint is the flag that the demo needs where the default does not do.
+func demoEndpoint(endpoints []otlpEndpoint) string {
+	for _, e := range endpoints {
+		if e.protocol != overHTTP {
+			continue
+		}
+		if e.url == "http://127.0.0.1:4318" {
+			return ""
+		}
+		return " --endpoint " + e.url
+	}
+	return ""
+}
+
+const (
+	overGRPC = "OTLP/gRPC"
+	overHTTP = "OTLP/HTTP, protobuf or JSON"
+)
+
 type otlpEndpoint struct{ protocol, url string }
 
 // otlpEndpoints are the listeners of the OTLP receivers, in order of their name.
@@ -202,7 +222,7 @@ func otlpEndpoints(config *confmap.Conf) []otlpEndpoint {
 			if at == "" {
 				continue
 			}
-			name := map[string]string{"grpc": "OTLP/gRPC", "http": "OTLP/HTTP, protobuf or JSON"}[protocol]
+			name := map[string]string{"grpc": overGRPC, "http": overHTTP}[protocol]
 			found = append(found, otlpEndpoint{protocol: name, url: at})
 		}
 	}

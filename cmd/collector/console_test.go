@@ -55,12 +55,13 @@ retryledger is ready.
 `},
 		{"from source, API elsewhere", map[string]any{
 			"extensions": map[string]any{"retryledger_api": map[string]any{"endpoint": "127.0.0.1:9"}},
+			"receivers":  map[string]any{"otlp": map[string]any{"protocols": map[string]any{"http": map[string]any{"endpoint": "127.0.0.1:8"}}}},
 		}, true, `
 retryledger is ready.
   send spans to   http://127.0.0.1:4317  OTLP/gRPC
-  send spans to   http://127.0.0.1:4318  OTLP/HTTP, protobuf or JSON
+  send spans to   http://127.0.0.1:8  OTLP/HTTP, protobuf or JSON
   data            /data
-  try it          go run ./cmd/retryledger demo --server http://127.0.0.1:9
+  try it          go run ./cmd/retryledger demo --server http://127.0.0.1:9 --endpoint http://127.0.0.1:8
   ask             go run ./cmd/retryledger top --server http://127.0.0.1:9
   stop            Ctrl-C
 
