@@ -83,3 +83,13 @@ func TestAnEndedProcessThatNobodyWaitedForIsNotAlive(t *testing.T) {
 	require.NoError(t, cmd.Wait())
 	require.False(t, alive(0))
 }
+
+// rerunWith runs the calling test alone in a process of its own.
+func rerunWith(t *testing.T, env string) {
+	t.Helper()
+	cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")
+	cmd.Env = append(os.Environ(), env)
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	require.Contains(t, string(out), "--- PASS: "+t.Name())
+}

@@ -252,6 +252,7 @@ func (e *Engine) run(ctx context.Context, c process) {
 		readyAt := time.Now()
 		why := e.watch(ctx, c)
 		if ctx.Err() != nil {
+			e.ping.Close() // an idle client delays the end by up to a second
 			c.end()
 			e.setProcess(nil)
 			e.setState(StateStopped, nil)

@@ -36,7 +36,7 @@ const (
 
 	// layoutVersion changes with the meaning of anything in the folder, so
 	// that test binaries of different versions do not meet in it.
-	layoutVersion = "1"
+	layoutVersion = "2"
 
 	// linger is how long the engine waits for the next test process: go test
 	// builds one package while another has just ended.
