@@ -94,26 +94,32 @@ func (a Asker) read(ctx context.Context, what, statement string, parameters map[
 
 // parameters binds a filter, with what more adds.
 func parameters(f answer.Filter, more map[string]any) map[string]any {
-	bound := map[string]any{"since": int64(math.MinInt64), "until": int64(math.MaxInt64), "service": f.Service}
+	bound := map[string]any{
+		"since": int64(math.MinInt64), "account_since": int64(math.MinInt64),
+		"until": int64(math.MaxInt64), "traces_until": int64(math.MaxInt64), "service": f.Service,
+	}
 	if !f.Since.IsZero() {
-		bound["since"] = f.Since.UnixNano()
+		bound["since"], bound["account_since"] = f.Since.UnixNano(), f.Since.UnixNano()-slackNs
 	}
 	if !f.Until.IsZero() {
-		bound["until"] = f.Until.UnixNano()
+		bound["until"], bound["traces_until"] = f.Until.UnixNano(), f.Until.UnixNano()+slackNs
 	}
 	maps.Copy(bound, more)
 	return bound
 }
 
 // inWindow holds for the attempts and operations of a filter; ofTraces for the rows of
-// traces that may hold some. Both take the parameters since, until and service.
+// traces that may hold some; ofAccounts for those that may hold the accounts of runs
+// with such attempts. They take the parameters of the function parameters.
 const (
 	inWindow = `end_bounded_ns >= {since:Int64} AND end_bounded_ns < {until:Int64} AND ` + ofTraces
-	ofTraces = `trace_end_ns >= {since:Int64} AND trace_first_end_ns < {until:Int64} AND ` + ofService
+	ofTraces = `trace_end_ns >= {since:Int64} AND trace_first_end_ns < {traces_until:Int64} AND ` + ofService
 
-	ofService = `({service:String} = '' OR service = {service:String})`
+	ofAccounts = `trace_end_ns >= {account_since:Int64} AND ` + ofService
+	ofService  = `({service:String} = '' OR service = {service:String})`
 )
 
-// resumeNs is how much earlier than its last attempts the trace may have ended that
-// holds a run's own numbers: a resumed run has several traces.
-const resumeNs = int64(7 * 24 * time.Hour)
+// slackNs is by how much a row may lie outside a window and still be read for it. An
+// attempt known from an event ends before any span of its trace does, and a run that
+// is resumed has its account with its first trace.
+const slackNs = int64(7 * 24 * time.Hour)

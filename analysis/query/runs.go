@@ -19,10 +19,10 @@ FROM runs
 LEFT JOIN (
     SELECT trace_key, run_id, groupArray(toString(step)) AS names
     FROM steps
-    WHERE over_budget AND trace_end_ns >= {account_since:Int64} AND ` + ofService + `
+    WHERE over_budget AND ` + ofAccounts + `
     GROUP BY trace_key, run_id
 ) AS over USING (trace_key, run_id)
-WHERE end_bounded_ns >= {since:Int64} AND end_bounded_ns < {until:Int64} AND trace_end_ns >= {account_since:Int64} AND ` + ofService + `
+WHERE end_bounded_ns >= {since:Int64} AND end_bounded_ns < {until:Int64} AND ` + ofAccounts + `
     AND ({completion:String} = '' OR completion = {completion:String})
     AND (NOT {quarantined:Bool} OR quarantined)
     AND (NOT {over_budget:Bool} OR exhausted OR notEmpty(over.names))
@@ -36,10 +36,6 @@ func (a Asker) Runs(ctx context.Context, f answer.RunFilter) (answer.Runs, error
 	bound := parameters(f.Filter, map[string]any{
 		"completion": f.Completion, "quarantined": f.Quarantined, "over_budget": f.OverBudget, "most": uint64(1) << 62,
 	})
-	bound["account_since"] = bound["since"]
-	if !f.Since.IsZero() {
-		bound["account_since"] = f.Since.UnixNano() - resumeNs
-	}
 	if f.Limit > 0 {
 		bound["most"] = uint64(f.Limit)
 	}

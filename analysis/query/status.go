@@ -2,6 +2,7 @@ package query
 
 import (
 	"context"
+	"math"
 	"time"
 
 	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
@@ -21,13 +22,13 @@ FROM ledger FINAL`
 	// the oldest insert that attribution has not come to.
 	lagStatement = `
 WITH
-    (SELECT max(watermark) FROM attribution_progress) AS attributed,
-    (SELECT max(inserted_at) FROM spans) AS newest
-SELECT attributed, newest,
-    (SELECT quantile(0.99)(greatest(0, toUnixTimestamp64Micro(inserted_at) * 1000 - received_ns)) / 1e6
-     FROM spans WHERE inserted_at > newest - INTERVAL 5 MINUTE) AS ingest_ms,
-    (SELECT min(inserted_at) FROM spans WHERE inserted_at > attributed) AS oldest_waiting,
-    now64(6, 'UTC')`
+    ifNull((SELECT max(watermark) FROM attribution_progress), toDateTime64(0, 6, 'UTC')) AS attributed,
+    ifNull((SELECT max(inserted_at) FROM spans), toDateTime64(0, 6, 'UTC')) AS newest
+SELECT toUnixTimestamp64Micro(attributed),
+    ifNull((SELECT quantile(0.99)(greatest(0, toUnixTimestamp64Micro(inserted_at) * 1000 - received_ns)) / 1e6
+        FROM spans WHERE inserted_at > newest - INTERVAL 5 MINUTE), 0) AS ingest_ms,
+    if(newest > attributed, (toUnixTimestamp64Micro(now64(6, 'UTC')) -
+        toUnixTimestamp64Micro(ifNull((SELECT min(inserted_at) FROM spans WHERE inserted_at > attributed), newest))) / 1e3, 0) AS ledger_ms`
 )
 
 // Status says what the store holds and how far attribution has come.
@@ -63,21 +64,18 @@ func (a Asker) Status(ctx context.Context) (answer.Status, error) {
 		return answer.Status{}, err
 	}
 	err = a.read(ctx, "how far attribution has come", lagStatement, nil, func(rows driver.Rows) error {
-		var attributed, newest, waiting *time.Time
-		var now time.Time
-		var ingestMs *float64
-		if err := rows.Scan(&attributed, &newest, &ingestMs, &waiting, &now); err != nil {
+		var attributedUs int64
+		var ingestMs, ledgerMs float64
+		if err := rows.Scan(&attributedUs, &ingestMs, &ledgerMs); err != nil {
 			return err //nolint:wrapcheck // read wraps it
 		}
-		if ingestMs != nil && *ingestMs == *ingestMs { // NaN over nothing
-			status.IngestLagMs = *ingestMs
+		if attributedUs > 0 {
+			status.AttributedThrough = instantOf(attributedUs * 1000)
 		}
-		if attributed != nil && attributed.Unix() > 0 {
-			status.AttributedThrough = attributed
+		if !math.IsNaN(ingestMs) { // over nothing
+			status.IngestLagMs = ingestMs
 		}
-		if newest != nil && attributed != nil && newest.After(*attributed) && waiting != nil {
-			status.LedgerLagMs = max(0, float64(now.Sub(*waiting))/float64(time.Millisecond))
-		}
+		status.LedgerLagMs = max(0, ledgerMs)
 		return nil
 	})
 	return status, err

@@ -60,7 +60,7 @@ account AS (
         max(over_budget) AS over,
         1 AS found
     FROM steps
-    WHERE trace_end_ns >= {account_since:Int64} AND ` + ofService + `
+    WHERE ` + ofAccounts + `
     GROUP BY service, environment, run_id, step
 )
 SELECT service, step, count() AS runs, countIf(over) AS over_budget,
@@ -131,18 +131,13 @@ type stepKey struct{ service, step string }
 // Top answers which steps eat the retry budget.
 func (a Asker) Top(ctx context.Context, f answer.Filter) (answer.Top, error) {
 	top := answer.NewTop(f)
-	accountSince := parameters(f, nil)["since"].(int64)
-	if !f.Since.IsZero() {
-		accountSince -= resumeNs
-	}
 	steps := map[stepKey]int{}
-	err := a.read(ctx, "the steps by retry consumption", topStatement,
-		parameters(f, map[string]any{"account_since": accountSince}), func(rows driver.Rows) error {
-			step, err := scanTopStep(rows)
-			steps[stepKey{step.Service, step.Step}] = len(top.Steps)
-			top.Steps = append(top.Steps, step)
-			return err
-		})
+	err := a.read(ctx, "the steps by retry consumption", topStatement, parameters(f, nil), func(rows driver.Rows) error {
+		step, err := scanTopStep(rows)
+		steps[stepKey{step.Service, step.Step}] = len(top.Steps)
+		top.Steps = append(top.Steps, step)
+		return err
+	})
 	if err != nil {
 		return answer.Top{}, err
 	}
