@@ -181,6 +181,7 @@ func (a *account) relate(siblings []*node, parent *node) {
 	wrapper := parent != nil && parent.FallbackWrapper && !wrapsItsOwnKind(parent)
 	var open []*sequence
 	var units []*node
+	var inferred []*callAttempt
 	for _, u := range siblings {
 		if !isUnit(u) {
 			continue
@@ -198,7 +199,9 @@ func (a *account) relate(siblings []*node, parent *node) {
 				a.fillGap(u, layerOf(u), explicit-seq.ordinal-1)
 				seq.ordinal = max(seq.ordinal+1, explicit)
 			}
-			a.repeat(u, p, charge, evidence, seq.ordinal)
+			if row := a.repeat(u, p, charge, evidence, seq.ordinal); row.evidence == EvidenceInferred {
+				inferred = append(inferred, row)
+			}
 		case explicit >= 2 || u.Fallback >= 1 && grainOf(u) != GrainHTTP:
 			// The attempt before it never came, or a breaker refused to make it.
 			c := a.rowOf(u)
@@ -217,6 +220,12 @@ func (a *account) relate(siblings []*node, parent *node) {
 				a.attemptOf(u, GrainWork)
 			}
 			open = append(open, &sequence{last: u, ordinal: max(1, explicit)})
+		}
+	}
+	// A wrapper that holds nothing but the attempts of one thing is itself the evidence.
+	if len(open) == 1 && parent != nil && parent.Role == schema.RoleChain && !parent.isExecution() && !parent.GraphRoot {
+		for _, row := range inferred {
+			row.evidence = EvidenceStructure
 		}
 	}
 }
@@ -363,7 +372,7 @@ func (a *account) rowOf(u *node) *callAttempt {
 }
 
 // repeat charges u as the next attempt of what p was an attempt of.
-func (a *account) repeat(u, p *node, charge string, evidence Evidence, ordinal int) {
+func (a *account) repeat(u, p *node, charge string, evidence Evidence, ordinal int) *callAttempt {
 	row, before := a.rowOf(u), a.rowOf(p)
 	if before.unit == before.node {
 		before.unit = p
@@ -382,6 +391,7 @@ func (a *account) repeat(u, p *node, charge string, evidence Evidence, ordinal i
 	before.op.resolve().absorb(row.op)
 	row.op = before.op.resolve()
 	row.op.limit = max(row.op.limit, int(u.AttemptLimit), int(p.AttemptLimit))
+	return row
 }
 
 func orText(text, other string) string {

@@ -169,22 +169,58 @@ func (a *account) passFailureIn() {
 // chargeStep charges the executions of one step, in time's order.
 func (a *account) chargeStep(list []*execution) {
 	byTask := make(map[string]*execution) // the last attempt of a task
+	var open openExecutions
 	for _, e := range list {
 		e.ordinal = max(1, e.attempt)
-		if e.task != "" {
-			if p := byTask[e.task]; p != nil {
-				a.repeatTask(e, p)
-			} else if p := a.reentered(e, list); p != nil {
+		p := byTask[e.task]
+		switch {
+		case e.task != "" && p != nil:
+			a.repeatTask(e, p)
+		default:
+			if p = a.reentered(e, &open); p != nil {
 				a.repeatEntry(e, p)
+			} else if e.task == "" && e.attempt >= 2 {
+				a.missing(e)
 			}
+		}
+		if e.task != "" {
 			byTask[e.task] = e
+		}
+		open.add(e)
+	}
+}
+
+// openExecutions are the executions of a step that a later one may repeat, in time's order.
+type openExecutions struct {
+	unsuccessful []*execution // they failed or never ended: any later entry may repeat them
+	all          []*execution // only an entry that states a number may repeat a success
+}
+
+func (o *openExecutions) add(e *execution) {
+	o.all = append(o.all, e)
+	if e.failed || e.ending != EndingSucceeded {
+		o.unsuccessful = append(o.unsuccessful, e)
+	}
+}
+
+// maxOpen bounds how far back the repeated execution is looked for, so that the cost
+// of a run stays linear in its size.
+const maxOpen = 512
+
+// candidates visits what e may repeat, the latest first, and forgets what is repeated already.
+func (o *openExecutions) candidates(e *execution, visit func(*execution)) {
+	list := &o.unsuccessful
+	if e.task == "" && e.attempt >= 2 {
+		list = &o.all
+	}
+	for i, seen := len(*list)-1, 0; i >= 0 && seen < maxOpen; i-- {
+		p := (*list)[i]
+		if p.next != nil {
+			*list = slices.Delete(*list, i, i+1) // near the end: what is repeated is recent
 			continue
 		}
-		if p := a.reentered(e, list); p != nil {
-			a.repeatEntry(e, p)
-		} else if e.attempt >= 2 {
-			a.missing(e)
-		}
+		seen++
+		visit(p)
 	}
 }
 
@@ -265,18 +301,15 @@ func outerRepeat(e, p *execution) Layer {
 }
 
 // reentered finds the execution that e repeats as a new entry into its step.
-func (a *account) reentered(e *execution, list []*execution) *execution {
+func (a *account) reentered(e *execution, open *openExecutions) *execution {
 	var best *execution
 	bestScore := -1
-	for _, p := range list {
-		if p == e || p.start > e.start {
-			break // in time's order
-		}
-		if p.next != nil || p.counter || !e.startsAfter(p, a.tree.slack) || a.fannedOut(e, p) || !a.invitesRepeat(e, p) {
-			continue
+	open.candidates(e, func(p *execution) {
+		if p.counter || !e.startsAfter(p, a.tree.slack) || a.fannedOut(e, p) || !a.invitesRepeat(e, p) {
+			return
 		}
 		if e.item() != 0 && p.item() != 0 && e.item() != p.item() {
-			continue // another item of a loop
+			return // another item of a loop
 		}
 		score := 0
 		if e.item() != 0 && e.item() == p.item() {
@@ -288,11 +321,11 @@ func (a *account) reentered(e *execution, list []*execution) *execution {
 		if e.attempt >= 2 && p.ordinal == e.attempt-1 {
 			score++
 		}
-		// Of equals a numbered repeat follows the latest, a re-entry too: the earlier ones were left behind.
-		if score >= bestScore {
+		// Of equals the latest: the earlier ones were left behind.
+		if score > bestScore {
 			best, bestScore = p, score
 		}
-	}
+	})
 	return best
 }
 

@@ -19,17 +19,21 @@ type runEnd struct {
 	unfinished  []string
 	graphFailed bool // a graph inside failed although the root ended well
 	lastEnd     int64
+	stepLimit   int // stated for all steps, by the span that ended last; 0 if none
 }
 
 func (a *account) judgeRun() {
 	end := &a.ended
-	var flagEnd int64 = -1
+	var flagEnd, limitEnd int64 = -1, -1
 	for _, s := range a.group.spans {
 		end.lastEnd = max(end.lastEnd, s.EndNs)
 		if s.Complete != schema.FlagUnset && s.EndNs >= flagEnd { // the last flag wins
 			flagEnd, end.complete, end.unfinished = s.EndNs, s.Complete, s.UnfinishedSteps
 		}
 		end.cancelled = end.cancelled || s.RunCancelled
+		if s.StepLimit > 0 && s.Step == "" && s.EndNs >= limitEnd {
+			limitEnd, end.stepLimit = s.EndNs, int(s.StepLimit)
+		}
 	}
 	end.root = a.runRoot()
 	if end.root != nil {

@@ -206,13 +206,8 @@ func (a *account) stepLimit(name string, executions []*execution) int {
 	if own, ok := a.opts.StepLimits[name]; ok {
 		return own
 	}
-	for _, sp := range a.group.spans {
-		if sp.StepLimit > 0 && sp.Step == "" && sp.EndNs >= until {
-			limit, until = int(sp.StepLimit), sp.EndNs
-		}
-	}
-	if limit > 0 {
-		return limit
+	if a.ended.stepLimit > 0 {
+		return a.ended.stepLimit
 	}
 	return a.opts.StepLimit
 }

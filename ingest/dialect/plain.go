@@ -101,13 +101,22 @@ func (r *reading) readFallback() {
 	}
 	row.FallbackFrom = clip(a.text("fallback.from"), schema.MaxName)
 	row.FallbackTo = clip(a.text("fallback.to"), schema.MaxName)
-	row.FallbackReason = clip(a.text("fallback.reason"), maxText)
+	row.FallbackReason = shortReason(a.text("fallback.reason"))
 	if row.Fallback < 0 && row.FallbackFrom != "" {
 		row.Fallback = 1
 	}
 	if on, ok := a.boolean("fallback.needs_review"); ok {
 		row.NeedsReview = on
 	}
+}
+
+// shortReason keeps the first clause of a stated reason: applications append the last
+// result, which may be a model's answer.
+func shortReason(reason string) string {
+	if i := strings.IndexAny(reason, ".:,;(\n"); i >= 0 {
+		reason = reason[:i]
+	}
+	return clip(strings.TrimSpace(reason), 64)
 }
 
 func (r *reading) readRun() {
@@ -227,7 +236,7 @@ func (r *reading) readEvents() {
 			row.FallbackEvents++
 			row.FallbackFrom = orElse(row.FallbackFrom, clip(a.text("fallback.from"), schema.MaxName))
 			row.FallbackTo = orElse(row.FallbackTo, clip(a.text("fallback.to"), schema.MaxName))
-			row.FallbackReason = orElse(row.FallbackReason, clip(a.text("fallback.reason"), maxText))
+			row.FallbackReason = orElse(row.FallbackReason, shortReason(a.text("fallback.reason")))
 		case name == "run.heartbeat":
 			row.Heartbeat = true
 			if id := a.text("run.id"); id != "" && row.RunID == "" {

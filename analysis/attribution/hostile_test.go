@@ -1,0 +1,57 @@
+package attribution_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/retryledger/retryledger/schema"
+)
+
+func TestCyclesOfParents(t *testing.T) {
+	run := theRun(t, account(
+		with(span(1, 1, 3, "a", 0, 10), step("a")), with(span(1, 2, 1, "b", 1, 9), step("b")), with(span(1, 3, 2, "c", 2, 8), step("c")),
+		with(span(1, 4, 4, "self", 3, 7), step("self"))))
+	assert.Len(t, run.Steps, 4)
+	assert.Equal(t, 4, run.Spans)
+}
+
+func TestTenThousandLevels(t *testing.T) {
+	spans := make([]schema.Span, 0, 10_000)
+	for i := range 10_000 {
+		spans = append(spans, with(span(1, i, i-1, "level", int64(i), 30_000-int64(i)), role(schema.RoleChain)))
+	}
+	spans = append(spans, with(span(1, 10_000, 9_999, "llm", 15_000, 15_001), model("m")))
+	assert.Equal(t, 1, theRun(t, account(spans...)).Steps[0].Calls)
+}
+
+func TestOneIDWithTwoContents(t *testing.T) {
+	early := with(span(1, 1, -1, "work", 0, 10), step("work"), failed("Early"))
+	late := with(span(1, 1, -1, "work", 0, 20), step("work"))
+	for _, order := range [][]schema.Span{{early, late}, {late, early}, {late, early, late}} {
+		run := theRun(t, account(order...))
+		assert.Equal(t, 1, run.Steps[0].Executions)
+		assert.Equal(t, "unflagged", run.Completion, "the later end wins")
+	}
+	other := with(span(1, 1, -1, "work", 0, 10), step("work"), failed("Other"))
+	a, b := theRun(t, account(early, other)), theRun(t, account(other, early))
+	assert.Equal(t, a.Steps[0].Errors, b.Steps[0].Errors, "of equal ends the content decides, not the order")
+}
+
+func TestExtremeTimesAndNames(t *testing.T) {
+	run := theRun(t, account(
+		with(span(1, 1, -1, strings.Repeat("x", 1<<20), 0, 10), step("a")),
+		with(schema.Span{TraceID: traceID(1), SpanID: spanID(2), EndNs: 1<<63 - 1, Step: "b", Name: "b", GraphStep: -1, RetryCount: -1, ResendCount: -1, Fallback: -1})))
+	assert.Len(t, run.Steps, 2)
+}
+
+func TestManyFailuresThatNobodyRepeats(t *testing.T) {
+	spans := make([]schema.Span, 0, 5_000)
+	for i := range 5_000 {
+		spans = append(spans, with(span(1, i+1, 0, "item", 1, int64(10+i%7)), step("item"), failed("Busy")))
+	}
+	spans = append(spans, with(span(1, 0, -1, "run", 0, 100)))
+	s := theStep(t, theRun(t, account(spans...)), "item")
+	assert.Equal(t, 5_000, s.Visits)
+}
