@@ -245,11 +245,11 @@ func (f *fetcher) explain(what string, err error) error {
 	return fmt.Errorf("engine: %s in %s: %w", what, f.dir, err)
 }
 
-// oneLine is the end of what a program said, short enough for an error.
+// oneLine is the beginning of what npm said, short enough for an error.
 func oneLine(s string) string {
-	s = strings.Join(strings.Fields(s), " ")
-	if len(s) > 400 {
-		s = "…" + s[len(s)-400:]
+	s = strings.Join(strings.Fields(strings.ReplaceAll(s, "npm error", "")), " ")
+	if len(s) > 300 {
+		s = strings.ToValidUTF8(s[:300], "") + "…"
 	}
 	return s
 }

@@ -239,6 +239,7 @@ func TestARealNPMWithoutANetwork(t *testing.T) {
 		t.Skip("needs npm")
 	}
 	t.Setenv("npm_config_registry", "http://127.0.0.1:1/")
+	t.Setenv("npm_config_fetch_retries", "0")
 	f := newFetcher(t, []byte("x"))
 	began := time.Now()
 	_, err := f.library(context.Background())

@@ -31,7 +31,7 @@ func (f *fetcher) npm(ctx context.Context, tmp string, args ...string) (string, 
 		return "", fmt.Errorf("engine: ClickHouse comes as an npm package and there is no npm in PATH: install Node.js, or set %s to a %s that you have, or %s", LibraryEnv, libraryName, serverHint)
 	}
 	cmd := exec.CommandContext(ctx, exe, append(args, "--cache", filepath.Join(tmp, npmCacheName),
-		"--loglevel", "error", "--no-update-notifier",
+		"--loglevel", "error", "--no-update-notifier", "--logs-max", "0",
 		// npm's own waits between tries add up to more than a minute, in which
 		// somebody without a network would see nothing.
 		"--fetch-retry-mintimeout", "1000", "--fetch-retry-maxtimeout", "10000")...)

@@ -82,6 +82,7 @@ func TestRestartsWaitTwiceAsLongEachTimeUntilTheEngineHolds(t *testing.T) {
 		})
 		first.crash(boom)
 		time.Sleep(3 * time.Minute)
+		synctest.Wait()
 		require.Equal(t, []time.Duration{
 			200 * time.Millisecond, 600 * time.Millisecond, 1400 * time.Millisecond, 3 * time.Second, 6200 * time.Millisecond,
 			12600 * time.Millisecond, 25400 * time.Millisecond, 51 * time.Second, 81 * time.Second, 111 * time.Second,
@@ -93,6 +94,7 @@ func TestRestartsWaitTwiceAsLongEachTimeUntilTheEngineHolds(t *testing.T) {
 		began, starts = time.Now(), starts[:9]
 		current.crash(boom)
 		time.Sleep(time.Second)
+		synctest.Wait()
 		require.Equal(t, 200*time.Millisecond, starts[9])
 		require.NoError(t, e.Shutdown(context.Background()))
 		require.Equal(t, StateStopped, e.Status().State)
@@ -122,6 +124,7 @@ func TestAHungEngineIsKilledAndStartedAgain(t *testing.T) {
 		time.Sleep(50 * time.Second)
 		require.Equal(t, 0, e.Crashes(), "a busy engine may be slow")
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		require.Equal(t, 1, e.Crashes())
 		require.Greater(t, startedAt, time.Minute)
 		require.ErrorContains(t, e.Status().LastErr, "no answer to 6 pings")
