@@ -27,7 +27,6 @@ import (
 // smallRun is a run of one step that was tried twice: a root, and a failed and a good
 // execution of the step.
 func smallRun() (ptrace.Traces, string) {
-	t.Helper()
 	var trace pcommon.TraceID
 	_, _ = rand.Read(trace[:]) // never fails
 	td := ptrace.NewTraces()

@@ -31,7 +31,7 @@ func TestCollectorsShareAnEngine(t *testing.T) {
 	for _, d := range []*daemon{first, second} {
 		sender := d.sender(ways[0])
 		for range 5 {
-			td, trace := smallRun(t)
+			td, trace := smallRun()
 			require.NoError(t, sender.Send(t.Context(), td))
 			traces = append(traces, trace)
 		}

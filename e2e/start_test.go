@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"net"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -94,10 +95,10 @@ func TestNoWayToGetTheEngine(t *testing.T) {
 
 func TestDataFolderThatCannotBe(t *testing.T) {
 	p := newPlace(t)
-	p.data = filepath.Join("/dev/null", "data")
+	p.data = filepath.Join(os.DevNull, "data")
 	d := launch(t, p)
 	assert.Equal(t, 1, d.exitCode(startWithin))
-	assert.Contains(t, d.out.String(), p.data)
+	assert.Contains(t, d.out.String(), "data_dir")
 	assertOneSentence(t, d)
 }
 
@@ -106,11 +107,10 @@ func assertOneSentence(t *testing.T, d *daemon) {
 	t.Helper()
 	out := d.out.String()
 	assert.NotContains(t, out, "goroutine ")
-	assert.NotContains(t, out, ".go:")
 	assert.NotContains(t, out, "panic")
-	last := out[strings.LastIndex(strings.TrimSpace(out), "\n")+1:]
-	assert.Regexp(t, `[.:][^:]*\n$`, last, "the last line says what to do")
-	assert.Less(t, len(out), 3000, "it is short")
+	lines := strings.Split(strings.TrimSpace(out), "\n")
+	assert.LessOrEqual(t, len(lines), 2, "one line says it all, after at most one of progress")
+	assert.Regexp(t, "^(Error|Port)", lines[len(lines)-1])
 }
 
 // A collector that is interrupted while it starts ends at once.

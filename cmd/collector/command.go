@@ -14,6 +14,8 @@ import (
 	"go.opentelemetry.io/collector/confmap/provider/fileprovider"
 	"go.opentelemetry.io/collector/confmap/provider/yamlprovider"
 	"go.opentelemetry.io/collector/otelcol"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 
 	"github.com/retryledger/retryledger"
 )
@@ -79,6 +81,7 @@ func settings(config *effectiveConfig, stdout io.Writer) otelcol.CollectorSettin
 			"yaml":    built.describe(providers + "yamlprovider"),
 			"default": built.describe(ownPath),
 		},
+		LoggingOptions: []zap.Option{zap.WrapCore(func(core zapcore.Core) zapcore.Core { return withoutStartFailures{core} })},
 		// untilInterrupted turns signals into the end of the context, also
 		// while the collector is still starting, when it would not listen.
 		DisableGracefulShutdown: true,

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+
+	"go.uber.org/zap/zapcore"
 )
 
 // explain returns what to print last about a command that failed: a sentence that
@@ -54,4 +56,20 @@ func anotherPort(port string) string {
 		return "14317"
 	}
 	return strconv.Itoa(n + 10000)
+}
+
+// withoutStartFailures leaves out the Collector's log of a component that could not
+// start: run prints the same error last, so that a person reads it once.
+type withoutStartFailures struct{ zapcore.Core }
+
+func (c withoutStartFailures) With(fields []zapcore.Field) zapcore.Core {
+	return withoutStartFailures{c.Core.With(fields)}
+}
+
+func (c withoutStartFailures) Check(entry zapcore.Entry, checked *zapcore.CheckedEntry) *zapcore.CheckedEntry {
+	switch entry.Message {
+	case "Failed to start extension", "Failed to start component":
+		return checked
+	}
+	return c.Core.Check(entry, checked)
 }
