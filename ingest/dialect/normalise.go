@@ -36,7 +36,7 @@ type instrumentation struct {
 }
 
 // instrumentations are tried in order; the first that claims a span reads it.
-var instrumentations = []instrumentation{openInference}
+var instrumentations = []instrumentation{langfuse, openInference, langSmith, openLLMetry, mlflow}
 
 // Normalise reads every span of td into its row, using only what the span itself
 // and its resource and scope say. A span that cannot be kept (no trace or span id)

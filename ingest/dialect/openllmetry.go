@@ -1,0 +1,93 @@
+package dialect
+
+import (
+	"strings"
+
+	"github.com/cespare/xxhash/v2"
+	"github.com/tidwall/gjson"
+
+	"github.com/retryledger/retryledger/schema"
+)
+
+// OpenLLMetry (Traceloop). In Python the tree is whole: metadata as association
+// properties, run tags inside the JSON of a task's input. In JavaScript there is no
+// hierarchy and no node's name: what it hides is not observable.
+var openLLMetry = instrumentation{
+	name:   "openllmetry",
+	scopes: []string{"opentelemetry.instrumentation.langchain", "@traceloop/"},
+	marks:  []string{"traceloop.span.kind", "traceloop.association.properties.ls_integration"},
+	read:   (*reading).readOpenLLMetry,
+}
+
+var openLLMetryRoles = map[string]schema.Role{
+	"task": schema.RoleChain, "workflow": schema.RoleChain, "agent": schema.RoleChain, "tool": schema.RoleTool,
+}
+
+func (r *reading) readOpenLLMetry() {
+	row, a := r.row, r.attrs
+	if role, ok := openLLMetryRoles[a.text("traceloop.span.kind")]; ok && row.Role != schema.RoleModel {
+		row.Role = role
+	}
+	entity := a.text("traceloop.entity.name")
+	row.Name = clip(orElse(entity, plainName(row.Name)), schema.MaxName)
+	row.FallbackWrapper = row.Role == schema.RoleChain && row.Name == "RunnableWithFallbacks"
+	input := a.text("traceloop.entity.input", "gen_ai.task.input")
+	if tags := gjson.Get(input, "tags"); tags.IsArray() {
+		r.readTags(splitList(tags.Raw))
+	}
+	if given := gjson.Get(input, "inputs"); given.Exists() {
+		row.InputHash = xxhash.Sum64String(given.Raw) | 1
+	} else if messages := a.text("gen_ai.input.messages"); messages != "" {
+		row.InputHash = xxhash.Sum64String(messages) | 1
+	}
+	get := r.flattened("traceloop.association.properties.")
+	if row.Role == schema.RoleModel {
+		if row.Model == "unknown" {
+			row.Model = ""
+		}
+		if row.Provider == "langchain" {
+			row.Provider = ""
+		}
+	} else {
+		row.InputTokens, row.OutputTokens = schema.Unknown, schema.Unknown
+	}
+	if row.Role == schema.RoleChain {
+		output := gjson.Get(a.text("traceloop.entity.output", "gen_ai.task.output"), "outputs")
+		if output.Type == gjson.String {
+			r.readOutput(output.String())
+		} else {
+			r.readOutput(output.Raw)
+		}
+	}
+	r.readLangGraph(get)
+	if r.forceEnded() {
+		row.Flow = schema.FlowCancelled
+	}
+	// The span of a node's run is named after its task; what lies in it is named otherwise.
+	if row.Node != "" && row.Role == schema.RoleChain {
+		row.NodeRun = flagOf(row.Name == row.Node)
+	}
+}
+
+// forceEnded: a parent that ends closes its open children, with nothing to say.
+func (r *reading) forceEnded() bool {
+	row, a := r.row, r.attrs
+	if row.Failed || row.Flow != schema.FlowNone || !strings.HasPrefix(row.Scope, "opentelemetry.instrumentation.langchain") {
+		return false
+	}
+	if row.Role == schema.RoleModel {
+		return row.InputTokens == schema.Unknown && row.OutputTokens == schema.Unknown && row.FinishReason == "" && !a.has("gen_ai.output.messages")
+	}
+	return a.has("gen_ai.task.id") && !a.has("gen_ai.task.status")
+}
+
+// plainName takes what OpenLLMetry adds to the name of a run.
+func plainName(name string) string {
+	name = strings.TrimPrefix(name, "execute_task ")
+	for _, suffix := range []string{".chat", ".completion", ".workflow", ".task", ".tool", ".agent"} {
+		if rest, ok := strings.CutSuffix(name, suffix); ok {
+			return rest
+		}
+	}
+	return name
+}
