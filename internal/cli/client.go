@@ -20,13 +20,18 @@ const DefaultServer = "http://127.0.0.1:4320"
 // serverVariable names the environment variable that replaces DefaultServer.
 const serverVariable = "RETRYLEDGER_SERVER"
 
+// tokenVariable names the environment variable that holds a bearer token for an API
+// that asks for one. A flag would show it in the list of processes.
+const tokenVariable = "RETRYLEDGER_TOKEN" //nolint:gosec // a name, no credential
+
 // maxAnswer bounds what is read of an answer, in bytes.
 const maxAnswer = 256 << 20
 
 // client asks a collector's HTTP API.
 type client struct {
-	base *url.URL
-	http *http.Client
+	base  *url.URL
+	token string
+	http  *http.Client
 }
 
 func newClient(env Environment, server string) (*client, error) {
@@ -44,7 +49,7 @@ func newClient(env Environment, server string) (*client, error) {
 	if err != nil || base.Host == "" || base.Scheme != "http" && base.Scheme != "https" {
 		return nil, fail(ExitUsage, "%s %s: write the collector's API as %s", source, server, DefaultServer)
 	}
-	return &client{base: base, http: &http.Client{Timeout: 2 * time.Minute}}, nil
+	return &client{base: base, token: env.Getenv(tokenVariable), http: &http.Client{Timeout: 2 * time.Minute}}, nil
 }
 
 // get asks for a path below the API and decodes its answer into out.
@@ -56,7 +61,9 @@ func (c *client) get(ctx context.Context, out any, query url.Values, path ...str
 		return fail(ExitUsage, "ask %s: %w", c.base.Host, err)
 	}
 	request.Header.Set("Accept", "application/json")
-	if user := c.base.User; user != nil {
+	if c.token != "" {
+		request.Header.Set("Authorization", "Bearer "+c.token)
+	} else if user := c.base.User; user != nil {
 		password, _ := user.Password()
 		request.SetBasicAuth(user.Username(), password)
 	}
@@ -96,6 +103,9 @@ func (c *client) unreachable(ctx context.Context, err error) error {
 
 // refused turns an answer that is not 200 into its sentence.
 func (c *client) refused(status int, body []byte) error {
+	if status == http.StatusUnauthorized || status == http.StatusForbidden && len(body) == 0 {
+		return fail(ExitUnreachable, "%s wants to know who asks; set %s to a bearer token, or write user:password@ into --server", c.base.Host, tokenVariable)
+	}
 	var failure answer.Failure
 	if err := json.Unmarshal(body, &failure); err != nil || failure.Error == "" {
 		return fail(ExitUnreachable, "%s answered %d %s without saying why; is it a retryledger API?", c.base.Host, status, http.StatusText(status))

@@ -23,7 +23,14 @@ func (p printer) heading(run answer.Run) {
 		"started "+run.StartedAt.UTC().Format("2006-01-02 15:04:05.000Z"))
 	p.line(p.paint("run "+clean(run.RunID), text.Bold) + " · " + strings.Join(facts, " · "))
 	if run.ThreadID != "" || len(run.TraceIDs) > 1 {
-		p.line(fmt.Sprintf("thread %s · traces %s (joined by %s)", orDash(clean(run.ThreadID)), strings.Join(run.TraceIDs, ", "), run.JoinedBy))
+		var from []string
+		if run.ThreadID != "" {
+			from = append(from, "thread "+clean(run.ThreadID))
+		}
+		if len(run.TraceIDs) > 1 {
+			from = append(from, fmt.Sprintf("traces %s (joined by %s)", clean(strings.Join(run.TraceIDs, ", ")), clean(run.JoinedBy)))
+		}
+		p.line(strings.Join(from, " · "))
 	}
 	budget := fmt.Sprintf("budget: %d of %s used", run.Budget.Retries, plural2(run.Budget.RunLimit, "retry", "retries"))
 	if run.Budget.Exhausted {
@@ -59,13 +66,6 @@ func (p printer) paintCompletion(completion string) string {
 	default:
 		return clean(completion)
 	}
-}
-
-func orDash(s string) string {
-	if s == "" {
-		return "-"
-	}
-	return s
 }
 
 // rung is one line of the ladder.
@@ -200,7 +200,6 @@ func (p printer) repeat(a *answer.Attempt) string {
 }
 
 func (p printer) ending(a *answer.Attempt) string {
-	cause := errorName(a.ErrorClass, a.HTTPStatus)
 	switch a.Ending {
 	case attribution.EndingSucceeded:
 		return p.paint("ok", text.FgGreen)
@@ -212,8 +211,8 @@ func (p printer) ending(a *answer.Attempt) string {
 		if a.Evidence == attribution.EvidenceOutput && a.Charge == "" {
 			word += " (its output says so)"
 		}
-		if cause != "" {
-			word += ": " + cause
+		if a.ErrorClass != "" || a.HTTPStatus != 0 {
+			word += ": " + errorName(a.ErrorClass, a.HTTPStatus)
 		}
 		return p.paint(word, text.FgRed)
 	case attribution.EndingUnknown:
@@ -240,11 +239,25 @@ func attemptTokens(a *answer.Attempt) string {
 	return in + "→" + out
 }
 
-// summaries prints one line for every step that did more than the plain thing, or for
-// all steps if none did.
+// summaries prints a sentence for every step, and what none of them can know.
 func (p printer) summaries(run answer.Run) {
+	hidden := map[string][]string{}
+	var order []string
 	for _, step := range run.Steps {
 		p.line(p.summary(step))
+		if layers := strings.Join(hiddenLayers(step.Retries), ", "); layers != "" {
+			if len(hidden[layers]) == 0 {
+				order = append(order, layers)
+			}
+			hidden[layers] = append(hidden[layers], clean(step.Step))
+		}
+	}
+	for _, layers := range order {
+		in := "in " + strings.Join(hidden[layers], ", ")
+		if len(hidden[layers]) == len(run.Steps) {
+			in = "in this run"
+		}
+		p.line(fmt.Sprintf("Not observable %s: %s retries.", in, layers))
 	}
 }
 
@@ -282,12 +295,8 @@ func (p printer) summary(s attribution.Step) string {
 	if s.OverBudget {
 		b.WriteString(": " + p.paint("over budget", text.FgRed))
 	}
-	factors := strings.ReplaceAll(strings.ReplaceAll(s.Factorisation, " ", ""), "×", " × ")
-	if strings.Contains(factors, "×") || s.OverBudget && factors != "" && factors != "1" {
-		fmt.Fprintf(&b, " (%s)", factors)
-	}
-	if hidden := hiddenLayers(s.Retries); len(hidden) > 0 && s.RetriesTotal != nil {
-		fmt.Fprintf(&b, "; %s not observable", strings.Join(hidden, ", "))
+	if strings.Contains(s.Factorisation, "×") {
+		fmt.Fprintf(&b, " (%s)", strings.ReplaceAll(strings.ReplaceAll(s.Factorisation, " ", ""), "×", " × "))
 	}
 	return b.String()
 }

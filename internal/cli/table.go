@@ -2,6 +2,7 @@ package cli
 
 import (
 	"io"
+	"slices"
 	"strings"
 	"unicode"
 
@@ -19,6 +20,9 @@ type column struct {
 	drop  int
 	cells []string
 }
+
+// idle is above every column's drop: what says nothing is left out first.
+const idle = 1000
 
 // printer writes to a terminal of a width, 0 for as much as it takes.
 type printer struct {
@@ -47,10 +51,24 @@ func (p printer) paint(s string, colours ...text.Color) string {
 	return text.Escape(s, text.Colors(colours).EscapeSeq())
 }
 
-// table prints the columns that fit and returns the names of those left out. The first
-// column is shortened when even the columns that must stay are too wide.
+// says tells whether some cell holds more than nothing.
+func (c column) says() bool {
+	return slices.ContainsFunc(c.cells, func(cell string) bool { return !slices.Contains([]string{"", "0", "0 %", unseen}, cell) })
+}
+
+// table prints the columns that fit and returns the names of those left out: first
+// those that say nothing, then by their order. The first column is shortened when even
+// the columns that must stay are too wide. Columns without any text never show.
 func (p printer) table(columns []column) (leftOut []string) {
-	shown := columns
+	var shown []column
+	for _, c := range columns {
+		if c.drop == 0 || slices.ContainsFunc(c.cells, func(cell string) bool { return cell != "" }) {
+			if c.drop > 0 && !c.says() {
+				c.drop -= idle
+			}
+			shown = append(shown, c)
+		}
+	}
 	for {
 		rendered := p.render(shown, 0)
 		excess := p.excess(rendered)
@@ -60,7 +78,7 @@ func (p printer) table(columns []column) (leftOut []string) {
 		}
 		lowest := -1
 		for i, c := range shown {
-			if c.drop > 0 && (lowest < 0 || c.drop < shown[lowest].drop) {
+			if c.drop != 0 && (lowest < 0 || c.drop < shown[lowest].drop) {
 				lowest = i
 			}
 		}
@@ -146,15 +164,25 @@ func (p printer) clip(rendered string) string {
 	return clipped.String()
 }
 
-// line prints one line of text, wrapped at words to the width.
+// line prints one line of text, wrapped between words; what is wrapped hangs by two
+// cells. A word that is wider than the terminal is left whole.
 func (p printer) line(s string) {
-	if p.width > 0 {
-		s = text.WrapSoft(s, p.width)
+	used := 0
+	for i, word := range strings.Split(s, " ") {
+		width := text.StringWidthWithoutEscSequences(word)
+		switch {
+		case i == 0:
+		case p.width > 0 && used+1+width > p.width:
+			p.out.WriteString("\n  ")
+			used = 2
+		default:
+			p.out.WriteByte(' ')
+			used++
+		}
+		p.out.WriteString(word)
+		used += width
 	}
-	for l := range strings.Lines(s) {
-		p.out.WriteString(strings.TrimRight(l, " \n"))
-		p.out.WriteByte('\n')
-	}
+	p.out.WriteByte('\n')
 }
 
 // command shows what to type for what follows.

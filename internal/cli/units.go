@@ -59,7 +59,10 @@ func milliseconds(ms float64) string {
 		return strconv.FormatFloat(ms/1000, 'f', 1, 64) + " s"
 	default:
 		d := time.Duration(ms * float64(time.Millisecond)).Round(time.Second)
-		return strings.TrimSuffix(d.String(), "0s")
+		if whole, ok := strings.CutSuffix(d.String(), "m0s"); ok {
+			return whole + "m"
+		}
+		return d.String()
 	}
 }
 
@@ -79,7 +82,7 @@ func wastedTokens(w attribution.Wasted) string {
 func errorName(class string, status int) string {
 	switch {
 	case class == "" && status == 0:
-		return ""
+		return "unnamed error"
 	case status == 0:
 		return clean(class)
 	case class == "":
