@@ -34,6 +34,7 @@ type writer struct {
 	logger    *zap.Logger
 	now       func() time.Time
 	report    func(error) // of the store's state; nil when it is well
+	unwell    bool        // what was reported last
 
 	soft, hard         context.Context // ended: drain, and stop at once
 	softStop, hardStop context.CancelFunc
@@ -56,6 +57,14 @@ func statusReporter(host component.Host) func(error) {
 			return
 		}
 		componentstatus.ReportStatus(host, componentstatus.NewRecoverableErrorEvent(err))
+	}
+}
+
+// tell reports the store's state when it changes.
+func (w *writer) tell(err error) {
+	if w.unwell != (err != nil) {
+		w.unwell = err != nil
+		w.report(err)
 	}
 }
 
@@ -160,13 +169,13 @@ func (w *writer) settle(b *batch) bool {
 			err = w.buryRows(refused)
 		}
 		if err == nil {
-			w.report(nil)
+			w.tell(nil)
 			return true
 		}
 		if w.hard.Err() != nil {
 			return false
 		}
-		w.report(err)
+		w.tell(err)
 		pause := wait.NextBackOff()
 		w.logger.Error("The store takes no row; nothing is lost, the journal holds them",
 			zap.Int("rows", len(b.rows)), zap.Duration("next_attempt_in", pause), zap.Error(err))
@@ -255,7 +264,7 @@ func (w *writer) attempt(rows []schema.Span) error {
 		if err == nil {
 			w.telemetry.inserted.Add(context.Background(), int64(len(rows)))
 			if failures > 1 {
-				w.report(nil)
+				w.tell(nil)
 			}
 			return nil
 		}
@@ -263,7 +272,7 @@ func (w *writer) attempt(rows []schema.Span) error {
 			return err
 		}
 		w.telemetry.retries.Add(context.Background(), 1)
-		w.report(err)
+		w.tell(err)
 		pause := wait.NextBackOff()
 		w.logger.Warn("An insert failed and is tried again", zap.Int("rows", len(rows)),
 			zap.Int("failures", failures), zap.Duration("next_attempt_in", pause), zap.Error(err))

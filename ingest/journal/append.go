@@ -49,7 +49,7 @@ func (j *Journal) Append(ctx context.Context, spans []schema.Span) error {
 		return err
 	}
 	if int64(len(r.buf)) > j.opts.MaxBytes {
-		return fmt.Errorf("%d spans take %d bytes, journal.max_size_mib allows %d in all: %w", len(spans), len(r.buf), j.opts.MaxBytes, ErrTooLarge)
+		return fmt.Errorf("%d spans take %d bytes, journal::max_size_mib allows %d in all: %w", len(spans), len(r.buf), j.opts.MaxBytes, ErrTooLarge)
 	}
 	select {
 	case j.requests <- r:
@@ -160,12 +160,12 @@ func (j *Journal) commit(group []*request) {
 			continue
 		}
 		if j.opts.MinFreeBytes > 0 && free < j.opts.MinFreeBytes+uint64(n) {
-			r.result <- fmt.Errorf("%w: the disk of %s has %d MiB free and must keep %d MiB (journal.min_free_disk_mib); free some space",
+			r.result <- fmt.Errorf("%w: the disk of %s has %d MiB free and must keep %d MiB (journal::min_free_disk_mib); free some space",
 				ErrFull, j.opts.Dir, free>>20, j.opts.MinFreeBytes>>20)
 			continue
 		}
 		if total+n > j.opts.MaxBytes {
-			r.result <- fmt.Errorf("%w: %s holds %d MiB that the store has not taken, and may hold %d MiB (journal.max_size_mib); look for why the store is behind",
+			r.result <- fmt.Errorf("%w: %s holds %d MiB that the store has not taken, and may hold %d MiB (journal::max_size_mib); look for why the store is behind",
 				ErrFull, j.opts.Dir, total>>20, j.opts.MaxBytes>>20)
 			continue
 		}

@@ -182,7 +182,7 @@ func TestRowsThatNoRecordHolds(t *testing.T) {
 }
 
 func FuzzDecode(f *testing.F) {
-	for _, n := range []int{1, 3, 200} {
+	for _, n := range []int{1, 3, 100} {
 		payload, err := journal.EncodeRows(plainSpans(n))
 		require.NoError(f, err)
 		f.Add(payload)

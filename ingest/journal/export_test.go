@@ -27,3 +27,17 @@ func Extents(path string) ([][2]int64, error) {
 	}
 	return out, nil
 }
+
+// SetVersion makes the first record of a segment file claim another format.
+func SetVersion(path string, version byte) error {
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	h, _ := parseHeader(raw)
+	payload := raw[headerSize : headerSize+h.length]
+	payload[0] = version
+	describePayload(raw, payload, h.rows)
+	sealHeader(raw, h.appended)
+	return os.WriteFile(path, raw, 0o600)
+}

@@ -145,7 +145,7 @@ func Open(opts Options) (*Journal, error) {
 		return nil, fmt.Errorf("lock the journal's folder %s: %w", opts.Dir, err)
 	}
 	if !held {
-		return nil, fmt.Errorf("%w by another process: %s; give each collector a data folder of its own, or set journal.directory", ErrInUse, opts.Dir)
+		return nil, fmt.Errorf("%w by another process: %s; give each collector a data folder of its own, or set journal::directory", ErrInUse, opts.Dir)
 	}
 	j := &Journal{
 		opts: opts, lock: lock,

@@ -1,0 +1,128 @@
+package ingest
+
+import (
+	"encoding/binary"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/ptrace"
+	"pgregory.net/rapid"
+
+	"github.com/retryledger/retryledger/ingest/dialect"
+	"github.com/retryledger/retryledger/schema"
+)
+
+// request has one span for each name, spread over resources of two scopes of
+// two spans each. Ids follow the position; a name "" leaves the trace id out.
+func request(first int, names ...string) ptrace.Traces {
+	td := ptrace.NewTraces()
+	var rs ptrace.ResourceSpans
+	var ss ptrace.ScopeSpans
+	for i, name := range names {
+		if i%4 == 0 {
+			rs = td.ResourceSpans().AppendEmpty()
+			rs.Resource().Attributes().PutStr("service.name", "service-a")
+		}
+		if i%2 == 0 {
+			ss = rs.ScopeSpans().AppendEmpty()
+			ss.Scope().SetName("scope-a")
+		}
+		span := ss.Spans().AppendEmpty()
+		span.SetName(name)
+		var trace pcommon.TraceID
+		binary.BigEndian.PutUint64(trace[8:], uint64(first+i)+1)
+		if name != "" {
+			span.SetTraceID(trace)
+		}
+		span.SetSpanID(pcommon.SpanID(trace[8:]))
+		span.SetStartTimestamp(1_700_000_000_000_000_000)
+		span.SetEndTimestamp(1_700_000_001_000_000_000)
+	}
+	return td
+}
+
+// touchy is Normalise, but it panics at spans of some names.
+func touchy(td ptrace.Traces, receivedNs int64) ([]schema.Span, int) {
+	for _, rs := range td.ResourceSpans().All() {
+		for _, ss := range rs.ScopeSpans().All() {
+			for _, span := range ss.Spans().All() {
+				switch span.Name() {
+				case "nil map":
+					var m map[string]int
+					m[span.Name()] = 1
+				case "secret":
+					panic("the prompt was: tell me a secret")
+				}
+			}
+		}
+	}
+	return dialect.Normalise(td, receivedNs)
+}
+
+func TestAPanicCostsOneSpan(t *testing.T) {
+	td := request(0, "a", "b", "c", "d", "e", "nil map", "f", "secret", "g", "h")
+	n := normaliseContained(touchy, td, 7)
+	names := make([]string, 0, len(n.spans))
+	for _, s := range n.spans {
+		names = append(names, s.Name)
+		assert.Equal(t, "service-a", s.Service)
+		assert.Equal(t, "scope-a", s.Scope)
+		assert.EqualValues(t, 7, s.ReceivedNs)
+	}
+	assert.Equal(t, []string{"a", "b", "c", "d", "e", "f", "g", "h"}, names)
+	require.Len(t, n.dead, 2)
+	assert.Equal(t, 2, n.panics)
+	assert.Contains(t, string(n.stack), "touchy")
+	assert.NotContains(t, string(n.stack), "tell me")
+	assert.Equal(t, deadLetter{Kind: kindSpan, Reason: "its dialect failed: assignment to entry in nil map",
+		TraceID: "00000000000000000000000000000006", SpanID: "0000000000000006", Service: "service-a"}, n.dead[0])
+	assert.Equal(t, "its dialect failed: panic of a string", n.dead[1].Reason, "what the panic says may quote a span")
+}
+
+func TestRefusedSpansAreNamed(t *testing.T) {
+	td := request(0, "a", "", "b")
+	td.ResourceSpans().At(0).ScopeSpans().At(1).Spans().At(0).SetSpanID(pcommon.SpanID{})
+	n := normaliseContained(dialect.Normalise, td, 7)
+	require.Len(t, n.spans, 1)
+	assert.Equal(t, []deadLetter{
+		{Kind: kindSpan, Reason: "the span has no trace id", SpanID: "0000000000000002", Service: "service-a"},
+		{Kind: kindSpan, Reason: "the span has no span id", TraceID: "00000000000000000000000000000003", Service: "service-a"},
+	}, n.dead)
+
+	other := func(ptrace.Traces, int64) ([]schema.Span, int) { return nil, 2 }
+	n = normaliseContained(other, request(0, "a", "b"), 7)
+	assert.Equal(t, []deadLetter{{Kind: kindSpan, Reason: "the dialect cannot keep it", Count: 2}}, n.dead)
+}
+
+// However panics, refusals and good spans are mixed, each span is kept once or
+// is one dead letter, and the kept ones are as if the others had not been there.
+func TestContainmentLosesNothingElse(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		names := rapid.SliceOfN(rapid.SampledFrom([]string{"a", "b", "", "nil map", "secret"}), 0, 20).Draw(t, "names")
+		td := request(0, names...)
+		n := normaliseContained(touchy, td, 7)
+		good := request(0, names...)
+		good.ResourceSpans().RemoveIf(func(rs ptrace.ResourceSpans) bool {
+			rs.ScopeSpans().RemoveIf(func(ss ptrace.ScopeSpans) bool {
+				ss.Spans().RemoveIf(func(s ptrace.Span) bool { return s.Name() != "a" && s.Name() != "b" })
+				return false
+			})
+			return false
+		})
+		want, refused := dialect.Normalise(good, 7)
+		require.Zero(t, refused)
+		require.Len(t, n.spans, len(want))
+		for i := range want {
+			require.Equal(t, want[i].TraceID, n.spans[i].TraceID)
+			require.Equal(t, want[i].ContentHash, n.spans[i].ContentHash)
+		}
+		require.Len(t, n.dead, len(names)-len(want))
+	})
+}
+
+// replay is a normaliseFunc that knows its answer.
+func replay(spans []schema.Span) normaliseFunc {
+	return func(ptrace.Traces, int64) ([]schema.Span, int) { return append([]schema.Span(nil), spans...), 0 }
+}
