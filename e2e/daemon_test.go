@@ -66,12 +66,16 @@ func newPlace(t *testing.T) place {
 func freePorts(t *testing.T, n int) []string {
 	t.Helper()
 	addresses := make([]string, n)
+	held := make([]net.Listener, n)
 	for i := range addresses {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		require.NoError(t, err)
 		// Held until all are found, so that they differ.
-		defer func() { _ = l.Close() }()
+		held[i] = l
 		addresses[i] = l.Addr().String()
+	}
+	for _, l := range held {
+		require.NoError(t, l.Close())
 	}
 	return addresses
 }

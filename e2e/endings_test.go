@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -177,7 +178,7 @@ func (d *daemon) enginePID() int {
 			continue // it has ended meanwhile
 		}
 		// pid (name) state parent …
-		fields := strings.Fields(string(content[strings.LastIndexByte(string(content), ')')+1:]))
+		fields := strings.Fields(string(content[bytes.LastIndexByte(content, ')')+1:]))
 		if len(fields) < 2 || fields[1] != strconv.Itoa(d.cmd.Process.Pid) {
 			continue
 		}

@@ -27,6 +27,7 @@ import (
 	"go.opentelemetry.io/collector/service/telemetry/otelconftelemetry"
 
 	"github.com/retryledger/retryledger/analysis/api"
+	"github.com/retryledger/retryledger/analysis/attributor"
 	"github.com/retryledger/retryledger/ingest"
 	"github.com/retryledger/retryledger/internal/ledgerstore"
 )
@@ -69,6 +70,7 @@ func factories(built modules, stdout io.Writer) (otelcol.Factories, error) {
 		{bearertokenauthextension.NewFactory(), contribModule + "extension/bearertokenauthextension"},
 		{healthcheckextension.NewFactory(), contribModule + "extension/healthcheckextension"},
 		{ledgerstore.NewFactory(), ownPath + "/internal/ledgerstore"},
+		{attributor.NewFactory(), ownPath + "/analysis/attributor"},
 		{api.NewFactory(), ownPath + "/analysis/api"},
 		{newConsoleFactory(stdout), ownPath + "/cmd/collector"},
 	})

@@ -153,9 +153,11 @@ func TestConsoleWaitsForTheStore(t *testing.T) {
 					component.MustNewID("retryledger_store"): &slowStore{after: c.after, location: c.location},
 				}}
 				require.NoError(t, ext.Start(t.Context(), host))
-				require.NoError(t, ext.(extensioncapabilities.ConfigSnapshotWatcher).
-					NotifyConfigSnapshot(t.Context(), extensioncapabilities.NewConfigSnapshot(running(nil), nil)))
-				watcher := ext.(extensioncapabilities.PipelineWatcher)
+				configured, ok := ext.(extensioncapabilities.ConfigSnapshotWatcher)
+				require.True(t, ok)
+				require.NoError(t, configured.NotifyConfigSnapshot(t.Context(), extensioncapabilities.NewConfigSnapshot(running(nil), nil)))
+				watcher, ok := ext.(extensioncapabilities.PipelineWatcher)
+				require.True(t, ok)
 				require.NoError(t, watcher.Ready())
 				time.Sleep(min(c.stop, 2*storePatience))
 				require.NoError(t, watcher.NotReady())
