@@ -43,6 +43,16 @@ func InsertSpans(ctx context.Context, conn driver.Conn, spans []Span) error {
 	return nil
 }
 
+// BoundedEnd is an end as windows take it: an end that cannot be real, before 2020
+// or after the receipt, is taken to be the receipt. The views' end_bounded_ns says
+// the same. Nanoseconds since the epoch.
+func BoundedEnd(endNs, receivedNs int64) int64 {
+	if endNs < firstNs || endNs > receivedNs {
+		return receivedNs
+	}
+	return endNs
+}
+
 // partitionOf is the partition of an end, as the day since the epoch; 0 is the
 // bucket of ends that cannot be real.
 func partitionOf(endNs int64) int64 {

@@ -27,18 +27,23 @@ func (s *Span) RunKeys() []uint64 {
 	if s.ThreadID != "" {
 		keys = append(keys, s.key(kindThread, s.ThreadID))
 	}
-	if s.TaskKey != "" {
+	if s.TaskKey != "" && s.ThreadID != "" {
 		keys = append(keys, s.key(kindTask, s.TaskKey))
 	}
 	return keys
 }
 
-// ThreadKey is the key of the span's thread among its RunKeys, 0 if it has none.
-func (s *Span) ThreadKey() uint64 {
-	if s.ThreadID == "" {
-		return 0
+// JoinKeys are the two of RunKeys that join traces for certain: that of the
+// explicit run id, and that of the task within its thread. 0 stands for none. A
+// task without a thread joins nothing: two runs of one input may have equal ones.
+func (s *Span) JoinKeys() (run, task uint64) {
+	if s.RunID != "" {
+		run = s.key(kindRun, s.RunID)
 	}
-	return s.key(kindThread, s.ThreadID)
+	if s.TaskKey != "" && s.ThreadID != "" {
+		task = s.key(kindTask, s.TaskKey)
+	}
+	return run, task
 }
 
 func (s *Span) key(kind byte, text string) uint64 {

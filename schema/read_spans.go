@@ -83,6 +83,15 @@ type cluster struct {
 	ids        []TraceID
 }
 
+// where is the condition on the time of its spans.
+func (c *cluster) where() string {
+	where := fmt.Sprintf("end_ns BETWEEN %d AND %d", c.firstNs, c.lastNs)
+	if c.bucket {
+		where = fmt.Sprintf("(%s OR end_ns < %d OR end_ns >= %d)", where, firstNs, lastNs)
+	}
+	return where
+}
+
 func clustered(ranges []traceRange) []cluster {
 	const hourNs = 3600 * secondNs
 	key := func(r traceRange) [2]int64 { return [2]int64{r.firstNs / hourNs, r.lastNs / hourNs} }
@@ -121,12 +130,8 @@ func (r *spanReader) read(ctx context.Context, conn driver.Conn, c cluster) erro
 	if err != nil {
 		return err
 	}
-	where := fmt.Sprintf("end_ns BETWEEN %d AND %d", c.firstNs, c.lastNs)
-	if c.bucket {
-		where = fmt.Sprintf("(%s OR end_ns < %d OR end_ns >= %d)", where, firstNs, lastNs)
-	}
 	query := "SELECT " + readList(spanColumns) + ", toUnixTimestamp64Micro(inserted_at), insert_token FROM spans" +
-		" WHERE " + where + " AND trace_id IN ids"
+		" WHERE " + c.where() + " AND trace_id IN ids"
 	rows, err := conn.Query(clickhouse.Context(ctx, clickhouse.WithExternalTable(ids)), query)
 	if err != nil {
 		return err
@@ -238,4 +243,41 @@ func TracesOfKeys(ctx context.Context, conn driver.Conn, keys []uint64, firstEnd
 		return fail(err)
 	}
 	return found, nil
+}
+
+// TraceSummary is what the store says about a trace without reading its spans.
+type TraceSummary struct {
+	TraceSpans
+	SpanCount             int64 // distinct spans
+	FirstEndNs, LastEndNs int64
+	LastReceivedNs        int64
+}
+
+// SummaryOfTrace reads the summary of a trace; its Spans stay empty.
+func SummaryOfTrace(ctx context.Context, conn driver.Conn, id TraceID) (TraceSummary, error) {
+	summary := TraceSummary{TraceSpans: TraceSpans{TraceID: id, Inserts: make(map[uint64]int64)}}
+	fail := func(err error) (TraceSummary, error) {
+		return summary, fmt.Errorf("summarise trace %s: %w", id, err)
+	}
+	ranges, err := traceRanges(ctx, conn, []TraceID{id})
+	if err != nil {
+		return fail(err)
+	}
+	for _, c := range clustered(ranges) {
+		var count uint64
+		var tokens []uint64
+		var times []int64
+		err := conn.QueryRow(ctx, "SELECT uniqExact(span_id), min(end_ns), max(end_ns), max(received_ns), max(toUnixTimestamp64Micro(inserted_at)),"+
+			" arrayMap(i -> i.1, groupUniqArray((insert_token, toUnixTimestamp64Micro(inserted_at))) AS inserts), arrayMap(i -> i.2, inserts)"+
+			" FROM spans WHERE "+c.where()+" AND trace_id = unhex(?)", id.String()).
+			Scan(&count, &summary.FirstEndNs, &summary.LastEndNs, &summary.LastReceivedNs, &summary.InsertedUs, &tokens, &times)
+		if err != nil {
+			return fail(err)
+		}
+		summary.SpanCount = int64(count)
+		for i, token := range tokens {
+			summary.Inserts[token] = times[i]
+		}
+	}
+	return summary, nil
 }

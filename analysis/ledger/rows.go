@@ -12,7 +12,8 @@ import (
 
 // Rows are the rows of an account: one for each of traces, in their order, which
 // carry what is known of the trace before attribution (everything but the state,
-// the unattributed spans, the runs and what belongs to them). An account that
+// the unattributed spans, the runs and what belongs to them). LastReceivedNs has to
+// be that of all traces of the run, for it bounds the run's end in its first trace. An account that
 // speaks of other traces is an error.
 //
 // What belongs to one trace stands in its row. The numbers of a run, and what
@@ -38,7 +39,36 @@ func Rows(account attribution.Ledger, traces []schema.LedgerRow) ([]schema.Ledge
 		}
 		row.Violations = append(row.Violations, violationRow(v, -1, i))
 	}
+	for i := range rows {
+		boundEnds(&rows[i])
+	}
 	return rows, shareUnattributed(account.UnattributedSpans, rows)
+}
+
+// boundEnds widens the row's range over everything in it, so that who skips the
+// row by its range skips nothing that the window holds.
+func boundEnds(r *schema.LedgerRow) {
+	include := func(endNs int64) {
+		bounded := schema.BoundedEnd(endNs, r.LastReceivedNs)
+		r.FirstEndNs, r.LastEndNs = min(r.FirstEndNs, bounded), max(r.LastEndNs, bounded)
+	}
+	for i := range r.Runs {
+		if r.Runs[i].Anchor {
+			include(r.Runs[i].EndNs)
+		}
+	}
+	for i := range r.Steps {
+		include(r.Steps[i].EndNs)
+	}
+	for i := range r.Operations {
+		include(r.Operations[i].EndNs)
+	}
+	for i := range r.Attempts {
+		include(r.Attempts[i].EndNs)
+	}
+	for i := range r.Violations {
+		include(r.Violations[i].TimeNs)
+	}
 }
 
 // shareUnattributed gives each trace of no run its spans. What is left belongs to

@@ -1,0 +1,46 @@
+package attributor
+
+import (
+	"context"
+	"errors"
+
+	"go.opentelemetry.io/otel/metric"
+)
+
+// metrics count what the passes do.
+type metrics struct {
+	traces, runs, failed, frozen, tooLarge, storeErrors metric.Int64Counter
+}
+
+func newMetrics(provider metric.MeterProvider) (*metrics, error) {
+	meter := provider.Meter("github.com/retryledger/retryledger/analysis/attributor")
+	m := &metrics{}
+	var errs []error
+	for _, c := range []struct {
+		counter           *metric.Int64Counter
+		name, unit, about string
+	}{
+		{&m.traces, "retryledger_attribution_traces", "{trace}", "Rows of the ledger written, one for each trace of each account."},
+		{&m.runs, "retryledger_attribution_runs", "{run}", "Runs accounted for, again each time spans arrived."},
+		{&m.failed, "retryledger_attribution_failed_traces", "{trace}", "Traces whose attribution failed."},
+		{&m.frozen, "retryledger_attribution_frozen_traces", "{trace}", "Traces whose spans are partly past their retention, so that the ledger was kept as it was."},
+		{&m.tooLarge, "retryledger_attribution_too_large_traces", "{trace}", "Traces with more spans than a run may have."},
+		{&m.storeErrors, "retryledger_attribution_store_errors", "{pass}", "Passes that the store did not let through."},
+	} {
+		var err error
+		*c.counter, err = meter.Int64Counter(c.name, metric.WithUnit(c.unit), metric.WithDescription(c.about))
+		errs = append(errs, err)
+	}
+	return m, errors.Join(errs...)
+}
+
+func (m *metrics) add(ctx context.Context, r Result, err error) {
+	m.traces.Add(ctx, int64(r.Traces))
+	m.runs.Add(ctx, int64(r.Runs))
+	m.failed.Add(ctx, int64(r.Failed))
+	m.frozen.Add(ctx, int64(r.Frozen))
+	m.tooLarge.Add(ctx, int64(r.TooLarge))
+	if err != nil && ctx.Err() == nil {
+		m.storeErrors.Add(ctx, 1)
+	}
+}
