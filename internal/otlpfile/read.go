@@ -51,12 +51,6 @@ func Read(r io.Reader, limit int64, each func(ptrace.Traces) error) (int, error)
 	if len(head) == 0 {
 		return 0, nil
 	}
-	if found := otherFormat(head); found != "" {
-		return 0, fmt.Errorf("%w: %s", ErrNotTraces, found)
-	}
-	if !looksLikeJSON(head) {
-		return readProtobuf(buffered, each)
-	}
 	// A protobuf request begins with 0x0a, which is also a newline before a JSON
 	// document; the whole content decides between the two.
 	if head[0] == '\n' {
@@ -64,12 +58,22 @@ func Read(r io.Reader, limit int64, each func(ptrace.Traces) error) (int, error)
 		if err != nil {
 			return 0, reading(err)
 		}
-		if td, err := unmarshalProtobuf(content); err == nil {
+		td, err := unmarshalProtobuf(content)
+		if err == nil {
 			return 1, each(td)
 		}
-		return readJSON(bufio.NewReader(bytes.NewReader(content)), each)
+		if head = bytes.TrimLeft(content, space); !looksLikeJSON(head) && otherFormat(head) == "" {
+			return 0, err
+		}
+		buffered = bufio.NewReader(bytes.NewReader(head))
 	}
-	return readJSON(buffered, each)
+	if found := otherFormat(head); found != "" {
+		return 0, fmt.Errorf("%w: %s", ErrNotTraces, found)
+	}
+	if looksLikeJSON(head) {
+		return readJSON(buffered, each)
+	}
+	return readProtobuf(buffered, each)
 }
 
 func readProtobuf(r io.Reader, each func(ptrace.Traces) error) (int, error) {
@@ -134,17 +138,19 @@ func unmarshalJSON(document []byte) (ptrace.Traces, error) {
 	return td, nil
 }
 
+// space is JSON's.
+const space = " \t\r\n"
+
 // looksLikeJSON tells whether the first thing after white space opens an object.
 func looksLikeJSON(head []byte) bool {
-	head = bytes.TrimPrefix(head, []byte("\xef\xbb\xbf"))
-	head = bytes.TrimLeft(head, " \t\r\n")
+	head = bytes.TrimLeft(bytes.TrimPrefix(head, []byte("\xef\xbb\xbf")), space)
 	return len(head) > 0 && head[0] == '{'
 }
 
 // otherFormat names what a file is when it is one of the things that are handed
 // over by mistake, "" if it is none of them.
 func otherFormat(head []byte) string {
-	switch trimmed := bytes.TrimLeft(head, " \t\r\n"); {
+	switch trimmed := bytes.TrimLeft(head, space); {
 	case bytes.HasPrefix(head, []byte{0x28, 0xb5, 0x2f, 0xfd}):
 		return "it is compressed with zstd; decompress it first (zstd -d), gzip is read as it is"
 	case bytes.HasPrefix(head, []byte("PK\x03\x04")):
