@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"sync"
 	"syscall"
@@ -41,10 +42,12 @@ const (
 	// linger is how long the engine waits for the next test process: go test
 	// builds one package while another has just ended.
 	linger    = 10 * time.Second
+	lingerEnv = "RETRYLEDGER_ENGINETEST_LINGER" // another duration, for our own tests
 	pollLease = 200 * time.Millisecond
 )
 
 type state struct {
+	Keeper   int    `json:"keeper"` // its pid
 	Addr     string `json:"addr"`
 	User     string `json:"user"`
 	Password string `json:"password"`
@@ -231,18 +234,32 @@ func keep(dir string) int {
 	}
 	defer e.Shutdown(context.Background())
 	o := e.ClientOptions()
-	if err := writeState(dir, state{Addr: o.Addr[0], User: o.Auth.Username, Password: o.Auth.Password}); err != nil {
+	if err := writeState(dir, state{Keeper: os.Getpid(), Addr: o.Addr[0], User: o.Auth.Username, Password: o.Auth.Password}); err != nil {
 		return fail(dir, err)
 	}
-	waitUnused(dir, gate)
+	// A machine that is cleaned up may say so, and then the data goes as well.
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	waitUnused(ctx, dir, gate)
 	return 0
 }
 
 // waitUnused returns, with the gate locked, when nobody has held a lease for
-// the time of linger.
-func waitUnused(dir string, gate *flock.Flock) {
+// the time of linger, and at once when ctx ends.
+func waitUnused(ctx context.Context, dir string, gate *flock.Flock) {
 	leases := flock.New(filepath.Join(dir, "lease"))
-	for unused := time.Duration(0); ; time.Sleep(pollLease) {
+	linger := linger
+	if d, err := time.ParseDuration(os.Getenv(lingerEnv)); err == nil {
+		linger = d
+	}
+	t := time.NewTicker(pollLease)
+	defer t.Stop()
+	for unused := time.Duration(0); ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
 		free, err := leases.TryLock()
 		if err == nil && free {
 			leases.Unlock()
