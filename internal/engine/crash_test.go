@@ -27,7 +27,7 @@ import (
 const table = "CREATE TABLE ledger.rows (n UInt64) ENGINE = MergeTree ORDER BY n"
 
 func TestRowsOutliveShutdown(t *testing.T) {
-	dir := t.TempDir()
+	dir := filepath.Join(t.TempDir(), "a folder & <another>")
 	e := enginetest.Start(t, engine.Options{DataDir: dir})
 	conn := open(t, e.ClientOptions())
 	exec(t, conn, "CREATE DATABASE ledger", table,
@@ -203,6 +203,12 @@ func TestAnAddressTakenAtARestartIsSaidAndWaitedFor(t *testing.T) {
 		return nil
 	})
 	exec(t, open(t, e.ClientOptions()), "SELECT 1")
+}
+
+func TestAHostDoesNotStartEngines(t *testing.T) {
+	t.Setenv(engine.HostEnv, "1")
+	_, err := engine.Start(context.Background(), engine.Options{DataDir: t.TempDir()})
+	require.ErrorContains(t, err, "HostMain")
 }
 
 func TestAnUnusableLibraryIsSaid(t *testing.T) {

@@ -76,6 +76,10 @@ func Library(ctx context.Context, cacheDir string, progress func(Progress), log 
 		if err != nil || !st.Mode().IsRegular() {
 			return "", fmt.Errorf("engine: %s names %q, which is no file: give it the path of a %s, or unset it", LibraryEnv, path, libraryName)
 		}
+		// The host runs in another folder.
+		if path, err = filepath.Abs(path); err != nil {
+			return "", fmt.Errorf("engine: %s: %w", LibraryEnv, err)
+		}
 		return path, nil
 	}
 	platform, err := platformOf(runtime.GOOS, runtime.GOARCH, "/")
@@ -88,6 +92,9 @@ func Library(ctx context.Context, cacheDir string, progress func(Progress), log 
 			return "", fmt.Errorf("engine: no cache folder for the ClickHouse library (set HOME or XDG_CACHE_HOME, or give cache_dir): %w", err)
 		}
 		cacheDir = filepath.Join(base, "retryledger", "engine")
+	}
+	if cacheDir, err = filepath.Abs(cacheDir); err != nil {
+		return "", fmt.Errorf("engine: cache_dir: %w", err)
 	}
 	if log == nil {
 		log = zap.NewNop()

@@ -368,6 +368,12 @@ func TestTheEnvironmentNamesTheLibrary(t *testing.T) {
 	got, err := Library(context.Background(), t.TempDir(), nil, nil)
 	require.NoError(t, err)
 	require.Equal(t, lib, got)
+
+	t.Chdir(filepath.Dir(lib))
+	t.Setenv(LibraryEnv, "./"+libraryName)
+	got, err = Library(context.Background(), t.TempDir(), nil, nil)
+	require.NoError(t, err)
+	require.True(t, filepath.IsAbs(got))
 }
 
 // A real download, of 178 MB: where it is asked for.

@@ -5,8 +5,10 @@ package engine
 import (
 	"context"
 	"encoding/json"
+	"net"
 	"os"
 	"os/exec"
+	"strings"
 	"testing"
 	"time"
 
@@ -82,6 +84,33 @@ func TestAnEndedProcessThatNobodyWaitedForIsNotAlive(t *testing.T) {
 	require.Eventually(t, func() bool { return !alive(cmd.Process.Pid) }, 5*time.Second, 5*time.Millisecond)
 	require.NoError(t, cmd.Wait())
 	require.False(t, alive(0))
+}
+
+// The address is free when the supervisor looks and taken when the engine
+// comes: the engine then waits at its prompt, and only its words tell.
+func TestAPortTakenAtTheLastMomentIsSaid(t *testing.T) {
+	if os.Getenv("RETRYLEDGER_TEST_NO_ENGINE") == "1" {
+		t.Skip("needs ClickHouse")
+	}
+	opts, err := Options{DataDir: t.TempDir()}.withDefaults()
+	require.NoError(t, err)
+	opts.Library, err = Library(context.Background(), "", nil, nil)
+	require.NoError(t, err)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	e := &Engine{opts: opts, layout: layoutOf(opts.DataDir), addr: l.Addr().String(), pw: "x"}
+	for _, dir := range []string{e.layout.store, e.layout.logDir} {
+		require.NoError(t, os.MkdirAll(dir, 0o700))
+	}
+	e.lock, err = lockDir(context.Background(), e.layout, 0)
+	require.NoError(t, err)
+	defer e.lock.release()
+	require.NoError(t, e.writeConfig())
+	c, err := launch(e.layout, e.lock.file)
+	require.NoError(t, err)
+	defer c.end()
+	require.Eventually(t, func() bool { return strings.Contains(c.complaint(), "Address already in use") }, 30*time.Second, 20*time.Millisecond)
 }
 
 // rerunWith runs the calling test alone in a process of its own.

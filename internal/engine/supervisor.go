@@ -75,6 +75,10 @@ func Start(ctx context.Context, opts Options) (_ *Engine, err error) {
 	if opts, err = opts.withDefaults(); err != nil {
 		return nil, err
 	}
+	if os.Getenv(HostEnv) != "" {
+		// Without this, each process would start the next one.
+		return nil, fmt.Errorf("engine: this process was started to be an engine and starts one itself: hand os.Args[2:] to HostMain when os.Args[1] is %q (in a test: import enginetest)", HostCommand)
+	}
 	d := layoutOf(opts.DataDir)
 	for _, dir := range []string{d.dir, d.store, d.logDir} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {

@@ -1,3 +1,5 @@
+//go:build linux || darwin
+
 package enginetest
 
 import (
@@ -190,6 +192,7 @@ func TestAKilledKeeperIsReplaced(t *testing.T) {
 	first := startClient(t, tmp)
 	_, keeper := first.engine(t)
 	require.NoError(t, syscall.Kill(keeper, syscall.SIGKILL))
+	gone(t, keeper)
 	second := startClient(t, tmp) // while the first one still has its lease
 	_, k := second.engine(t)
 	require.NotEqual(t, keeper, k)
