@@ -61,7 +61,9 @@ type DeadLettersConfig struct {
 
 var _ confmap.Validator = (*Config)(nil)
 
-func createDefaultConfig() component.Config {
+func createDefaultConfig() component.Config { return defaultConfig() }
+
+func defaultConfig() *Config {
 	return &Config{
 		Store: component.MustNewID("retryledger_store"),
 		Journal: JournalConfig{

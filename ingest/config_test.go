@@ -65,7 +65,7 @@ func TestConfigFiles(t *testing.T) {
 func TestConfigOfEveryKey(t *testing.T) {
 	conf, err := confmaptest.LoadConf(filepath.Join("testdata", "full.yaml"))
 	require.NoError(t, err)
-	config := createDefaultConfig().(*Config)
+	config := defaultConfig()
 	require.NoError(t, conf.Unmarshal(config))
 	assert.Equal(t, &Config{
 		Store: component.MustNewIDWithName("retryledger_store", "far"),

@@ -36,7 +36,8 @@ func (h *halfDead) InsertSpans(ctx context.Context, rows []schema.Span) error {
 	if err := h.inserter.InsertSpans(ctx, rows); err != nil {
 		return err
 	}
-	if h.failures--; h.failures >= 0 {
+	h.failures--
+	if h.failures >= 0 {
 		return errors.New("connection reset by peer")
 	}
 	return nil
@@ -44,7 +45,7 @@ func (h *halfDead) InsertSpans(ctx context.Context, rows []schema.Span) error {
 
 func TestASpanThatIsInsertedTwiceIsOneSpan(t *testing.T) {
 	s := realStore(t)
-	cfg := createDefaultConfig().(*Config)
+	cfg := defaultConfig()
 	cfg.Journal.MinFreeDiskMiB = 0
 	cfg.Writer.RetryInitialInterval, cfg.Writer.RetryMaxInterval = time.Millisecond, time.Millisecond
 	e, err := newExporter(settings(), cfg)
@@ -62,6 +63,7 @@ func TestASpanThatIsInsertedTwiceIsOneSpan(t *testing.T) {
 
 // freePort is a loopback address that nothing listens on.
 func freePort(t *testing.T) string {
+	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer func() { require.NoError(t, l.Close()) }()

@@ -101,7 +101,7 @@ func (e *ledgerExporter) start(_ context.Context, host component.Host) error {
 	}
 	e.writer = newWriter(e.cfg.Writer, e.journal, e.inserter, e.dead, e.telemetry, e.logger, e.now)
 	e.writer.report = statusReporter(host)
-	e.writer.start()
+	e.writer.start() //nolint:contextcheck // the writer outlives the start
 	return nil
 }
 
@@ -127,23 +127,23 @@ func (e *ledgerExporter) consume(ctx context.Context, td ptrace.Traces) error {
 		return fmt.Errorf("journal the spans: %w", err)
 	}
 	e.telemetry.accepted.Add(context.WithoutCancel(ctx), int64(len(n.spans)))
-	e.bury(n.dead) // only now, or a sender that tries again would bury them again
+	e.bury(ctx, n.dead) // only now, or a sender that tries again would bury them again
 	return nil
 }
 
 // dropTooLarge moves the rows that no journal can hold to the dead letters.
-func (n *normalised) dropTooLarge() {
-	kept := n.spans[:0]
-	for i := range n.spans {
-		s := &n.spans[i]
+func (out *normalised) dropTooLarge() {
+	kept := out.spans[:0]
+	for i := range out.spans {
+		s := &out.spans[i]
 		if err := journal.CheckRow(s); err != nil {
-			n.dead = append(n.dead, deadLetter{Kind: kindSpan, Reason: err.Error(),
+			out.dead = append(out.dead, deadLetter{Kind: kindSpan, Reason: err.Error(),
 				TraceID: s.TraceID.String(), SpanID: s.SpanID.String(), Service: bounded(s.Service, schema.MaxName)})
 			continue
 		}
 		kept = append(kept, *s)
 	}
-	n.spans = kept
+	out.spans = kept
 }
 
 func bounded(text string, n int) string {
@@ -155,7 +155,7 @@ func bounded(text string, n int) string {
 
 // bury counts and keeps dead letters of spans. Not being able to keep them is
 // no reason to refuse what can be kept.
-func (e *ledgerExporter) bury(letters []deadLetter) {
+func (e *ledgerExporter) bury(ctx context.Context, letters []deadLetter) {
 	if len(letters) == 0 {
 		return
 	}
@@ -164,7 +164,7 @@ func (e *ledgerExporter) bury(letters []deadLetter) {
 		letters[i].Time = e.now().UTC()
 		spans += max(1, letters[i].Count)
 	}
-	e.telemetry.addDeadLetters(kindSpan, spans)
+	e.telemetry.addDeadLetters(context.WithoutCancel(ctx), kindSpan, spans)
 	e.logger.Warn("Some spans cannot be kept", zap.Int("spans", spans),
 		zap.String("first_reason", letters[0].Reason), zap.String("file", e.dead.path))
 	if err := e.dead.add(letters...); err != nil {
@@ -174,7 +174,7 @@ func (e *ledgerExporter) bury(letters []deadLetter) {
 
 // damaged is told of damage in the journal.
 func (e *ledgerExporter) damaged(d journal.Damage) {
-	e.telemetry.addDeadLetters(kindJournal, 1)
+	e.telemetry.addDeadLetters(context.Background(), kindJournal, 1)
 	e.logger.Error("A part of the journal is damaged and was passed over; its segment will be kept in the folder set-aside",
 		zap.String("segment", d.Segment), zap.Int64("offset", d.Offset), zap.Int64("bytes", d.Length), zap.Error(d.Reason))
 	err := e.dead.add(deadLetter{Time: e.now().UTC(), Kind: kindJournal, Reason: d.Reason.Error(),

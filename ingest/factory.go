@@ -14,6 +14,7 @@ package ingest
 
 import (
 	"context"
+	"fmt"
 
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/consumer"
@@ -31,7 +32,11 @@ func NewFactory() exporter.Factory {
 }
 
 func createTraces(ctx context.Context, set exporter.Settings, cfg component.Config) (exporter.Traces, error) {
-	e, err := newExporter(set, cfg.(*Config))
+	config, ok := cfg.(*Config)
+	if !ok {
+		return nil, fmt.Errorf("the configuration of %s is a %T", set.ID, cfg)
+	}
+	e, err := newExporter(set, config)
 	if err != nil {
 		return nil, err
 	}

@@ -93,8 +93,8 @@ func (t *telemetry) stop() error {
 	return t.registration.Unregister()
 }
 
-func (t *telemetry) addDeadLetters(kind string, n int) {
+func (t *telemetry) addDeadLetters(ctx context.Context, kind string, n int) {
 	if n > 0 {
-		t.deadLetters.Add(context.Background(), int64(n), metric.WithAttributes(attribute.String("kind", kind)))
+		t.deadLetters.Add(ctx, int64(n), metric.WithAttributes(attribute.String("kind", kind)))
 	}
 }

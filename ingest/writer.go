@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
@@ -36,7 +37,8 @@ type writer struct {
 	report    func(error) // of the store's state; nil when it is well
 	unwell    bool        // what was reported last
 
-	soft, hard         context.Context // ended: drain, and stop at once
+	// The writer's own life, which no call's context bounds.
+	soft, hard         context.Context //nolint:containedctx // ended: drain, and stop at once
 	softStop, hardStop context.CancelFunc
 	done               chan struct{}
 }
@@ -234,7 +236,7 @@ func (w *writer) insert(rows []schema.Span, whole bool) ([]refusal, error) {
 	if err != nil {
 		return nil, err
 	}
-	refused := append(left, right...)
+	refused := slices.Concat(left, right)
 	if whole && len(refused) == len(rows) {
 		return nil, fmt.Errorf("%w: %w", errEveryRow, refused[0].reason)
 	}
@@ -317,7 +319,7 @@ func (w *writer) buryRows(refused []refusal) error {
 	if err := w.dead.add(letters...); err != nil {
 		return err
 	}
-	w.telemetry.addDeadLetters(kindRow, len(refused))
+	w.telemetry.addDeadLetters(context.Background(), kindRow, len(refused))
 	w.logger.Error("The store refuses some rows for good; they are in the dead letters, the rest of the batch is stored",
 		zap.Int("rows", len(refused)), zap.String("file", w.dead.path), zap.Error(refused[0].reason))
 	return nil

@@ -94,7 +94,7 @@ func newRig(t require.TestingT, dir string, in inserter, change func(*WriterConf
 	require.NoError(t, err)
 	tel, err := newTelemetry(componenttest.NewNopTelemetrySettings().MeterProvider)
 	require.NoError(t, err)
-	cfg := createDefaultConfig().(*Config).Writer
+	cfg := defaultConfig().Writer
 	cfg.FlushInterval, cfg.RetryInitialInterval, cfg.RetryMaxInterval = time.Millisecond, time.Millisecond, 2*time.Millisecond
 	if change != nil {
 		change(&cfg)
@@ -127,30 +127,28 @@ func readDeadLetters(t require.TestingT, dir string) []deadLetter {
 }
 
 func TestOneBadRowCostsNoOther(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		n := rapid.IntRange(2, 300).Draw(t, "rows")
-		bad := rapid.SliceOfNDistinct(rapid.IntRange(0, n-1), 0, min(6, n-1), rapid.ID[int]).Draw(t, "bad")
-		dir, err := os.MkdirTemp("", "writer")
-		require.NoError(t, err)
-		defer os.RemoveAll(dir)
+	rapid.Check(t, func(rt *rapid.T) {
+		n := rapid.IntRange(2, 300).Draw(rt, "rows")
+		bad := rapid.SliceOfNDistinct(rapid.IntRange(0, n-1), 0, min(6, n-1), rapid.ID[int]).Draw(rt, "bad")
+		dir := t.TempDir()
 		in := newRefusing(refuseBad(func(n int) bool { return slices.Contains(bad, n) }))
-		w := newRig(t, dir, in, nil)
-		require.NoError(t, w.journal.Append(context.Background(), rows(0, n)))
+		w := newRig(rt, dir, in, nil)
+		require.NoError(rt, w.journal.Append(context.Background(), rows(0, n)))
 		w.start()
-		w.close(t)
+		w.close(rt)
 		for i := range n {
-			require.Equal(t, !slices.Contains(bad, i), in.has(i), "row %d", i)
+			require.Equal(rt, !slices.Contains(bad, i), in.has(i), "row %d", i)
 		}
-		letters := readDeadLetters(t, dir)
-		require.Len(t, letters, len(bad))
+		letters := readDeadLetters(rt, dir)
+		require.Len(rt, letters, len(bad))
 		for _, l := range letters {
 			row, err := journal.DecodeRows(l.Row)
-			require.NoError(t, err)
-			require.Len(t, row, 1)
-			require.Equal(t, row[0].SpanID.String(), l.SpanID)
-			require.Equal(t, "value out of range", l.Reason)
+			require.NoError(rt, err)
+			require.Len(rt, row, 1)
+			require.Equal(rt, row[0].SpanID.String(), l.SpanID)
+			require.Equal(rt, "value out of range", l.Reason)
 		}
-		require.Zero(t, w.journal.Stats().UnconfirmedBytes)
+		require.Zero(rt, w.journal.Stats().UnconfirmedBytes)
 	})
 }
 

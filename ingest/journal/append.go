@@ -25,7 +25,16 @@ type request struct {
 	result chan error // capacity 1: a caller that left must not hold the committer
 }
 
-var buffers = sync.Pool{New: func() any { return new(request) }}
+var buffers sync.Pool // of *request
+
+func getRequest() *request {
+	r, ok := buffers.Get().(*request)
+	if !ok {
+		r = new(request)
+	}
+	r.buf, r.starts, r.result = r.buf[:0], r.starts[:0], make(chan error, 1)
+	return r
+}
 
 // Append returns nil when spans are on the disk. With ErrFull, a full disk or
 // any other error but ErrRowTooLarge and ErrTooLarge, trying again later may
@@ -35,8 +44,7 @@ func (j *Journal) Append(ctx context.Context, spans []schema.Span) error {
 	if len(spans) == 0 {
 		return nil
 	}
-	r := buffers.Get().(*request)
-	r.buf, r.starts, r.result = r.buf[:0], r.starts[:0], make(chan error, 1)
+	r := getRequest()
 	var err error
 	r.buf, err = encode(r.buf, spans, func(b []byte) []byte {
 		r.starts = append(r.starts, len(b))

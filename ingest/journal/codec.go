@@ -41,13 +41,20 @@ type scratch struct {
 	raw []byte
 }
 
-var scratches = sync.Pool{New: func() any { return new(scratch) }}
+var scratches sync.Pool // of *scratch
+
+func getScratch() *scratch {
+	if sc, ok := scratches.Get().(*scratch); ok {
+		return sc
+	}
+	return new(scratch)
+}
 
 // encode appends spans to dst as records: for each, begin is called with
 // where its payload starts, and end with where it ends and its rows. The
 // bytes depend on the spans alone.
 func encode(dst []byte, spans []schema.Span, begin func([]byte) []byte, end func([]byte, int)) ([]byte, error) {
-	sc := scratches.Get().(*scratch)
+	sc := getScratch()
 	defer scratches.Put(sc)
 	raw, rows := sc.raw[:0], 0
 	closeRecord := func() {
@@ -143,7 +150,7 @@ func decodeV1(dst []schema.Span, block []byte) ([]schema.Span, error) {
 	if err != nil || size > targetRawBytes+maxRawBytes {
 		return dst, fmt.Errorf("S2 block of %d bytes: %w", size, ErrMalformed)
 	}
-	sc := scratches.Get().(*scratch)
+	sc := getScratch()
 	defer scratches.Put(sc)
 	if cap(sc.raw) < size {
 		sc.raw = make([]byte, size)

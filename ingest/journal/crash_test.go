@@ -180,6 +180,7 @@ func coveredByConfirm(confirmed map[[2]int]bool, w, n int) bool {
 }
 
 func readAll(t *testing.T, dir string) map[[2]int]bool {
+	t.Helper()
 	j, err := journal.Open(options(dir))
 	require.NoError(t, err)
 	defer func() { require.NoError(t, j.Close()) }()

@@ -13,6 +13,7 @@ import (
 
 // smallDisk mounts a file system of the given size, or skips the test.
 func smallDisk(t *testing.T, size string) string {
+	t.Helper()
 	dir := t.TempDir()
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size="+size); err != nil {
 		t.Skipf("mounting a small file system is not allowed here: %v", err)

@@ -19,6 +19,7 @@ import (
 
 // count reads everything that is there and returns how many spans, and the end.
 func count(t testing.TB, j *journal.Journal) (int, journal.Position) {
+	t.Helper()
 	n, end := 0, journal.Position{}
 	for {
 		rec, err := j.TryNext()
@@ -33,6 +34,7 @@ func count(t testing.TB, j *journal.Journal) (int, journal.Position) {
 
 // fillUp appends until the journal refuses, and returns what it acknowledged.
 func fillUp(t testing.TB, j *journal.Journal) (spans int, refusal error) {
+	t.Helper()
 	for range 100_000 {
 		if err := j.Append(t.Context(), plainSpans(100)); err != nil {
 			return spans, err

@@ -150,10 +150,10 @@ func (m *model) hit(t *rapid.T, files []string) {
 			return
 		}
 		record := raw[first[0][0]:first[0][1]]
-		out = append(raw, record[:at%len(record)]...)
+		out = slices.Concat(raw, record[:at%len(record)])
 		lost = [2]int{len(raw), len(raw)}
 	case "zeros":
-		out = append(raw, make([]byte, at)...)
+		out = slices.Concat(raw, make([]byte, at))
 		lost = [2]int{len(raw), len(raw)}
 	case "cut":
 		out, lost[1] = raw[:at], len(raw)
@@ -188,10 +188,9 @@ func (m *model) hit(t *rapid.T, files []string) {
 }
 
 func TestWhatWasAcknowledgedComesBackInOrder(t *testing.T) {
+	parent := t
 	rapid.Check(t, func(t *rapid.T) {
-		dirs, err := os.MkdirTemp("", "journal-model")
-		require.NoError(t, err)
-		defer os.RemoveAll(dirs)
+		dirs := parent.TempDir()
 		m := &model{dirs: dirs, dir: filepath.Join(dirs, "first")}
 		m.open(t)
 		defer func() { _ = m.journal.Close() }()

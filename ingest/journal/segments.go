@@ -207,10 +207,7 @@ func (j *Journal) putAside(path string, s *segment) error {
 		return err
 	}
 	j.setAside += s.size
-	entries, err := os.ReadDir(dir) // by name, which is by age
-	if err != nil {
-		return nil // moved it is
-	}
+	entries, _ := os.ReadDir(dir) // by name, which is by age; without them no room is made this time
 	for _, e := range entries {
 		if j.setAside <= j.opts.SetAsideBytes {
 			break
