@@ -99,6 +99,7 @@ func accountRun(group *runGroup, opts Options) Run {
 	a := &account{opts: opts, group: group}
 	a.tree = plant(group.spans, opts)
 	a.findExecutions()
+	a.observe()
 	a.findCalls()
 	a.placeViolations()
 	a.chargeExecutions()

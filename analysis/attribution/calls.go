@@ -68,6 +68,7 @@ func (a *account) findCalls() {
 		n.modelled = n.Role == schema.RoleModel
 		for _, c := range n.children {
 			n.modelled = n.modelled || c.modelled && !c.isExecution()
+			n.sending = n.sending || c.isSend() || c.sending && !c.isExecution()
 		}
 		a.relate(n.children, n)
 		a.leaf(n)
@@ -111,15 +112,47 @@ func grainOf(n *node) Grain {
 // request only the innermost is.
 func (a *account) leaf(n *node) {
 	grain := grainOf(n)
-	if grain == "" || n.exec == nil || n.attempt != nil {
+	if grain == "" || n.exec == nil || n.attempt != nil || n.shadow {
 		return
 	}
-	for _, c := range n.children {
-		if grain == GrainCall && c.modelled || grain == GrainHTTP && c.isSend() {
+	if grain == GrainHTTP && n.sending {
+		return
+	}
+	if grain == GrainCall {
+		candidates := a.failedCandidates(n)
+		for _, c := range n.children {
+			if c.modelled && !slices.Contains(candidates, c) {
+				return
+			}
+		}
+		if len(candidates) > 0 {
+			if n.Failed {
+				return // the last candidate has a span of its own
+			}
+			// A request that went on to another candidate shows the failed ones below itself.
+			won := a.attemptOf(n, grain)
+			won.counted = true
+			last := candidates[len(candidates)-1]
+			row := a.rowOf(last)
+			won.charge, won.evidence, won.from, won.reason = ChargeFallback, EvidenceStructure, last.Model, last.ErrorClass
+			last.unitLost = true
+			row.op.resolve().absorb(won.op)
+			won.op = row.op.resolve()
 			return
 		}
 	}
 	a.attemptOf(n, grain).counted = true
+}
+
+// failedCandidates are the candidates of a fallback that a request shows below itself.
+func (a *account) failedCandidates(n *node) []*node {
+	var out []*node
+	for _, c := range n.children {
+		if c.Role == schema.RoleModel && c.Fallback >= 0 && c.Failed && c.attempt != nil {
+			out = append(out, c)
+		}
+	}
+	return out
 }
 
 // attemptOf makes a row of n, with an operation of its own until a repeat is found.
@@ -163,7 +196,7 @@ func (a *account) lead(n *node) {
 
 // isUnit tells whether a span may be an attempt of something below a step.
 func isUnit(n *node) bool {
-	return n.exec != nil && !n.isExecution() && n.Role != schema.RoleAuxiliary && !n.Hidden && !n.ContractSpan && !n.Heartbeat
+	return n.exec != nil && !n.shadow && !n.isExecution() && n.Role != schema.RoleAuxiliary && !n.Hidden && !n.ContractSpan && !n.Heartbeat
 }
 
 // sequence is a run of attempts at one thing among siblings.

@@ -267,6 +267,10 @@ func (a *account) repeatEntry(e, p *execution) {
 		layer = LayerWorker
 	case outerRepeat(e, p) != "":
 		layer = outerRepeat(e, p)
+	case workflowRepeat(e, p) != "":
+		layer = workflowRepeat(e, p)
+	case e.node != nil && e.node.Dialect == "openlit" && e.outer == p.outer && e.node.ParentID == p.node.ParentID:
+		layer = LayerNode // no task ids: siblings without anything between are an engine's
 	case e.task == "" && e.attempt >= 2:
 		layer = LayerNode // a number is a policy's
 	}
@@ -298,6 +302,32 @@ func outerRepeat(e, p *execution) Layer {
 		}
 	}
 	return ""
+}
+
+// workflowRepeat is the layer in which an engine executed the workflow around p again:
+// a second run of one start is the engine's policy for whole runs, of one child's
+// start a policy for that child, which is a unit of work like a step.
+func workflowRepeat(e, p *execution) Layer {
+	x, y := workflowAbove(e), workflowAbove(p)
+	if x == nil || y == nil || x == y || x.TraceID != y.TraceID || x.ParentID != y.ParentID {
+		return ""
+	}
+	if x.parent != nil && strings.HasPrefix(x.parent.Name, "StartChildWorkflow:") {
+		return LayerNode
+	}
+	return LayerWorker
+}
+
+func workflowAbove(e *execution) *node {
+	if e.node == nil {
+		return nil
+	}
+	for n := e.node.parent; n != nil; n = n.parent {
+		if n.Dialect == "temporal" && strings.HasPrefix(n.Name, "RunWorkflow:") {
+			return n
+		}
+	}
+	return nil
 }
 
 // reentered finds the execution that e repeats as a new entry into its step.
@@ -462,11 +492,15 @@ func (a *account) chargeCounter(n *node, seen map[Layer]int) {
 	evidence := EvidenceEvent
 	if int(n.RetryCount) > len(n.RetryEvents) {
 		evidence = EvidenceAttribute
+		if a.markedBefore(n) {
+			return
+		}
 	}
 	if n.ResendCount > 0 && (n.isCall() || !n.isSend()) && int(n.ResendCount) > count {
 		count, layer, evidence = int(n.ResendCount), LayerTransport, EvidenceAttribute
 	}
-	if stated := int(n.StatedAttempts) - 1; stated > count && stated > seen[LayerCall] && !n.isSend() && (n.isExecution() || n.exec.node == nil) {
+	// A text counts all attempts of all layers below it.
+	if stated := int(n.StatedAttempts) - 1; stated > count && stated > seen[LayerCall]+seen[LayerTransport] && n.home != nil {
 		count, layer, evidence = stated, LayerCall, EvidenceMessage
 	}
 	extra := min(count-seen[layer], maxRepeats)
@@ -478,6 +512,23 @@ func (a *account) chargeCounter(n *node, seen map[Layer]int) {
 		}
 		a.spanless(n.exec, layer, instant, evidence, class, status, operationOf(n))
 	}
+}
+
+// markedBefore: one re-prompt answers all tools of a turn that asked for it, so that
+// of several marked siblings between two model calls the first counts.
+func (a *account) markedBefore(n *node) bool {
+	if n.Role != schema.RoleTool || Layer(n.RetryLayer) != LayerCall || n.parent == nil {
+		return false
+	}
+	for i := slices.Index(n.parent.children, n) - 1; i >= 0; i-- {
+		switch c := n.parent.children[i]; {
+		case c.Role == schema.RoleModel:
+			return false
+		case c.Role == schema.RoleTool && Layer(c.RetryLayer) == LayerCall && c.RetryCount == n.RetryCount:
+			return true
+		}
+	}
+	return false
 }
 
 // maxRepeats bounds the attempts that one counter may bring to life.

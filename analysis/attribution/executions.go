@@ -18,6 +18,7 @@ type execution struct {
 	engine  bool   // known by an engine's task id
 	site    bool   // a call site standing in for a step
 	counter bool   // known only because a later attempt's number says it was there
+	named   bool   // an engine's, under the name that the application gives it
 	view    bool   // a node run whose executions the application's own spans show: their container
 	outer   *execution
 	inner   []*execution
@@ -49,8 +50,10 @@ type execution struct {
 	wastedNs int64 // its own part of the time of outermost lost attempts
 	waitNs   int64 // since the end of the attempt it repeats
 
-	calls []*callAttempt
-	index int // in Run.Attempts
+	calls    []*callAttempt
+	index    int // in Run.Attempts
+	hidden   layerSet
+	numbered bool // its clients number their attempts
 }
 
 // startsAfter tells whether e began when other had ended, give or take the clocks' grain.
@@ -93,6 +96,7 @@ func taskStep(task string) string {
 // stand in for steps.
 func (a *account) findExecutions() {
 	a.findEngineExecutions()
+	a.dropSecondView()
 	a.placeExplicitSpans()
 	a.nest()
 	a.findExplicitExecutions()
@@ -169,7 +173,7 @@ func (a *account) nest() {
 // isNodeRun: metadata is inherited by all descendants, so a node's own run is the
 // span of the node's name whose parent belongs to another task.
 func isNodeRun(n *node) bool {
-	if n.TaskKey == "" || n.Node == "" || n.NodeRun == schema.FlagNo || n.Hidden || internalNode(n.Node) {
+	if n.shadow || n.TaskKey == "" || n.Node == "" || n.NodeRun == schema.FlagNo || n.Hidden || internalNode(n.Node) {
 		return false
 	}
 	if n.Role != schema.RoleChain && n.Role != schema.RoleOther {
@@ -198,6 +202,46 @@ func (a *account) findEngineExecutions() {
 			e.handled = true
 			n.home = e
 		}
+	}
+}
+
+// dropSecondView forgets one of two instrumentations that report the same tasks: the
+// one that shows fewer, or of equals the one whose scope's name comes later.
+func (a *account) dropSecondView() {
+	scopes := make(map[string]int)
+	byTask := make(map[taskOf]string)
+	double := false
+	for _, e := range a.executions {
+		scopes[e.node.Scope]++
+		key := taskOf{e.trace, e.task}
+		if first, ok := byTask[key]; ok && first != e.node.Scope {
+			double = true
+		} else {
+			byTask[key] = e.node.Scope
+		}
+	}
+	if !double {
+		return
+	}
+	best := ""
+	for scope, n := range scopes {
+		if best == "" || n > scopes[best] || n == scopes[best] && scope > best {
+			best = scope
+		}
+	}
+	kept := a.executions[:0]
+	for _, e := range a.executions {
+		if e.node.Scope == best {
+			kept = append(kept, e)
+		} else {
+			e.node.home = nil
+		}
+	}
+	a.executions = kept
+	// What the other saw of a graph is no work of its own.
+	for _, n := range a.tree.nodes {
+		_, seen := scopes[n.Scope]
+		n.shadow = n.parent != nil && n.parent.shadow && n.Scope == n.parent.Scope || seen && n.Scope != best && (n.TaskKey != "" || n.GraphRoot)
 	}
 }
 
@@ -272,8 +316,12 @@ func (a *account) findExplicitExecutions() {
 		if !statesExecution(n) || n.home != nil {
 			continue
 		}
-		if below(n, func(p *node) bool { return p.home != nil && !p.home.engine && p.home.step == n.Step }) {
+		if below(n, func(p *node) bool { return p.home != nil && (!p.home.engine || p.home.named) && p.home.step == n.Step }) {
 			continue // below one of the same step: it names where it belongs
+		}
+		if host := n.exec; host != nil && host.engine && n.parent == host.node && a.namesUnit(n, host) {
+			host.step, host.named = n.Step, true // the only one directly below a unit of work: one execution
+			continue
 		}
 		// Explicit spans inside a node run of the same step are its executions.
 		if host := n.exec; host != nil && host.engine && host.step == n.Step {
@@ -281,6 +329,20 @@ func (a *account) findExplicitExecutions() {
 		}
 		a.add(&execution{step: n.Step, node: n})
 	}
+}
+
+// namesUnit tells whether step span n, directly below an engine's unit of work, is
+// that unit under the application's own name for it.
+func (a *account) namesUnit(n *node, host *execution) bool {
+	if n.Attempt > 0 || n.RetryLayer != "" || !strings.EqualFold(n.Step, host.step) && host.node.Dialect != "temporal" {
+		return false
+	}
+	for _, c := range host.node.children {
+		if c != n && statesExecution(c) {
+			return false
+		}
+	}
+	return true
 }
 
 // findOrphanedExecutions finds executions whose own span never came but whose
@@ -294,7 +356,7 @@ func (a *account) findOrphanedExecutions() {
 	}
 	unknown := make(map[taskOf]*execution)
 	for _, n := range a.tree.nodes {
-		if n.TaskKey == "" || n.Node == "" || internalNode(n.Node) || n.parent != nil && n.parent.TaskKey == n.TaskKey {
+		if n.shadow || n.TaskKey == "" || n.Node == "" || internalNode(n.Node) || n.parent != nil && n.parent.TaskKey == n.TaskKey {
 			continue
 		}
 		if n.exec != nil && (n.exec.task == n.TaskKey || below(n, func(p *node) bool { return p.TaskKey == n.TaskKey })) {
@@ -428,39 +490,65 @@ func (a *account) inStep(n *node) bool {
 }
 
 // findCallSites lets the name of a call site stand in for the step where no step
-// encloses a call: the outermost span of the library that made it.
+// encloses a call: the outermost span of the library that made it. Calls of one site
+// under one parent, each after a failed one, are one execution.
 func (a *account) findCallSites() {
 	type place struct {
 		trace  schema.TraceID
 		parent schema.SpanID
 		name   string
 	}
-	made := make(map[place]*execution)
+	last := make(map[place]*execution)
+	tops := make(map[*node]bool)
+	var order []*node
 	for _, n := range a.tree.nodes {
-		if n.exec != nil || !n.isCall() {
+		if n.exec != nil || !n.isCall() || n.shadow {
 			continue
 		}
-		top := n
+		top, above := n, n
 		for p := n.parent; p != nil; p = p.parent {
+			above = p
 			if p.Role == schema.RoleChain || p.isCall() {
 				top = p
 			}
 		}
-		if top.home != nil {
-			continue // found with another of its calls
-		}
-		if !top.isCall() {
-			a.add(&execution{step: top.Name, node: top, site: true})
+		// The step around a call whose parent has not come yet is not known yet.
+		if above.orphan && !above.GraphRoot && a.mayStillRun() {
 			continue
 		}
-		key := place{top.TraceID, top.ParentID, numberless(top.Name)} // calls of one name under one parent
-		e, ok := made[key]
-		if !ok {
-			e = a.add(&execution{step: top.Name, trace: top.TraceID, site: true, start: top.StartNs, end: top.EndNs})
-			made[key] = e
+		if !tops[top] {
+			tops[top] = true
+			order = append(order, top)
+		}
+	}
+	slices.SortFunc(order, compareNodes)
+	for _, top := range order {
+		name := siteName(top)
+		key := place{top.TraceID, top.ParentID, numberless(name)}
+		e := last[key]
+		if e == nil || !failedUnit(e.members[len(e.members)-1]) || top.StartNs < e.end-a.tree.slack {
+			e = a.add(&execution{step: name, trace: top.TraceID, site: true, start: top.StartNs, end: top.EndNs})
+			last[key] = e
 		}
 		e.join(top)
 	}
+}
+
+// siteName is the name that a library gives a call site, else the span's own.
+func siteName(top *node) string {
+	if top.TaskKey == "" && top.Node != "" {
+		return top.Node
+	}
+	return top.Name
+}
+
+// mayStillRun tells whether spans of the run may be on their way.
+func (a *account) mayStillRun() bool {
+	var last int64
+	for _, n := range a.tree.nodes {
+		last = max(last, n.EndNs)
+	}
+	return a.opts.AtNs-last <= a.opts.OrphanAfterNs
 }
 
 var numbers = regexp.MustCompile(`\d+`)

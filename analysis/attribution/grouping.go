@@ -191,6 +191,7 @@ func splitByGraphRoot(g *runGroup) []*runGroup {
 		byID[s.SpanID] = s
 	}
 	isRoot := make(map[*schema.Span]bool)
+	scopeOf := make(map[string]string) // a task's instrumentation
 	for _, s := range g.spans {
 		if s.GraphRoot && s.TaskKey == "" {
 			isRoot[s] = true
@@ -200,6 +201,10 @@ func splitByGraphRoot(g *runGroup) []*runGroup {
 		}
 		if parent, ok := byID[s.ParentID]; ok && parent.TaskKey == "" && parent.Role == schema.RoleChain {
 			isRoot[parent] = true
+			if scope, seen := scopeOf[s.TaskKey]; seen && scope != s.Scope {
+				return nil // two instrumentations show one graph
+			}
+			scopeOf[s.TaskKey] = s.Scope
 		}
 	}
 	if len(isRoot) < 2 {

@@ -107,7 +107,7 @@ func (a *account) stepOf(run *Run, name string, executions []*execution) Step {
 	if s.Operations > 0 {
 		s.FallbackRate = float64(s.FallbackOperations) / float64(s.Operations)
 	}
-	a.writeRetries(&s, charges)
+	a.writeRetries(&s, charges, executions)
 	s.Outcome = a.stepOutcome(visits)
 	s.StepLimit = a.stepLimit(name, executions)
 	s.OverBudget = s.RetriesTotal != nil && s.StepLimit > 0 && *s.RetriesTotal > s.StepLimit
@@ -172,23 +172,6 @@ func (a *account) writeVisits(run *Run, s *Step, visits []*visit) {
 		}
 		run.Operations = append(run.Operations, op)
 	}
-}
-
-// writeRetries sets the layers. Repeats inside a client are a number only where they
-// are seen: one span may cover many sends.
-func (a *account) writeRetries(s *Step, charges map[string]int) {
-	number := func(l Layer) *int { n := charges[string(l)]; return &n }
-	s.Retries = Retries{Call: number(LayerCall), Node: number(LayerNode), Orchestrator: number(LayerOrchestrator), Worker: number(LayerWorker)}
-	if charges[string(LayerTransport)] > 0 {
-		s.Retries.Transport = number(LayerTransport)
-	}
-	total := 0
-	for _, n := range []*int{s.Retries.Transport, s.Retries.Call, s.Retries.Node, s.Retries.Orchestrator, s.Retries.Worker} {
-		if n != nil {
-			total += *n
-		}
-	}
-	s.RetriesTotal = &total
 }
 
 // stepLimit is what a span in the step states, else the setting for the step, else

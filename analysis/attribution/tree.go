@@ -18,6 +18,8 @@ type node struct {
 
 	home      *execution // the execution that this span is, or hangs directly below
 	exec      *execution // the innermost execution that this span is or lies in
+	shadow    bool       // another instrumentation shows the same
+	sending   bool       // a send lies below it
 	unitLost  bool       // it is an attempt that did not contribute to a success
 	modelled  bool       // a model call lies below it
 	attempt   *callAttempt
@@ -75,6 +77,7 @@ func plant(spans []*schema.Span, opts Options) *tree {
 	}
 	t.adoptByChildlessWrappers(all)
 	t.order()
+	t.nestViews()
 	return t
 }
 
@@ -246,4 +249,36 @@ func (t *tree) laneFor(c *node, batch []*node) *node {
 		}
 	}
 	return cmp.Or(same, empty, failed, batch[0])
+}
+
+// nestViews puts a call that one instrumentation reports into the call of another that
+// holds it in time: two views of one request are one call, the innermost.
+func (t *tree) nestViews() {
+	moved := false
+	for _, p := range slices.Clone(t.nodes) {
+		var models []*node
+		mixed := false
+		for _, c := range p.children {
+			if c.Role == schema.RoleModel {
+				models = append(models, c)
+				mixed = mixed || c.Scope != models[0].Scope
+			}
+		}
+		if !mixed {
+			continue
+		}
+		for _, inner := range models {
+			for _, outer := range models {
+				if outer != inner && outer.Scope != inner.Scope && outer.parent == p && inner.parent == p && t.covers(outer.Span, inner.Span) &&
+					outer.EndNs-outer.StartNs >= inner.EndNs-inner.StartNs && (outer.Model == inner.Model || outer.Model == "" || inner.Model == "") {
+					t.move(inner, outer)
+					moved = true
+					break
+				}
+			}
+		}
+	}
+	if moved {
+		t.order()
+	}
 }

@@ -101,7 +101,7 @@ func exceptionClass(a attributes) string {
 	trace := a.text("exception.stacktrace")
 	if trace != "" && !strings.HasPrefix(trace, "Traceback") && !strings.HasPrefix(trace, "goroutine") {
 		first, _, _ := strings.Cut(trace, "\n")
-		if class := classAtStart(first); class != "" {
+		if class := classAtStart(first); specific(class) {
 			return class
 		}
 	}

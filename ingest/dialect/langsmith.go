@@ -29,6 +29,10 @@ func (r *reading) readLangSmith() {
 			row.InputTokens, row.OutputTokens, row.Model = schema.Unknown, schema.Unknown, ""
 		}
 	}
+	// In JavaScript a span of the application carries the attributes of another run.
+	if name := a.text("langsmith.trace.name"); name != "" && name != r.span.Name() {
+		row.Dialect = "langsmith-js"
+	}
 	row.FallbackWrapper = row.Role == schema.RoleChain && row.Name == "RunnableWithFallbacks"
 	r.readTags(a.list("langsmith.span.tags"))
 	for _, event := range r.span.Events().All() {

@@ -36,7 +36,10 @@ type instrumentation struct {
 }
 
 // instrumentations are tried in order; the first that claims a span reads it.
-var instrumentations = []instrumentation{langfuse, openInference, langSmith, openLLMetry, mlflow}
+var instrumentations = []instrumentation{
+	langfuse, openAIAgents, crewAI, instructor, liteLLM, openInference, langSmith, traceloopAI, openLLMetry, mlflow,
+	aiSDK, aiSDK7, mastra, temporal, grpcGo, awsGo, botocore, pydanticAI, logfire, googleADK, strands, openLIT, genAILang, openAIv2,
+}
 
 // Normalise reads every span of td into its row, using only what the span itself
 // and its resource and scope say. A span that cannot be kept (no trace or span id)
@@ -106,7 +109,8 @@ func readSpan(row *schema.Span, span ptrace.Span) {
 
 func (in *instrumentation) claims(scope string, attrs attributes) bool {
 	for _, prefix := range in.scopes {
-		if strings.HasPrefix(scope, prefix) {
+		// A prefix ends where a name's part ends: "ai" is not the beginning of "aiohttp".
+		if rest, ok := strings.CutPrefix(scope, prefix); ok && (rest == "" || strings.HasSuffix(prefix, "-") || !isWord(prefix[len(prefix)-1]) || !isWord(rest[0])) {
 			return true
 		}
 	}
@@ -116,6 +120,10 @@ func (in *instrumentation) claims(scope string, attrs attributes) bool {
 		}
 	}
 	return false
+}
+
+func isWord(c byte) bool {
+	return c == '_' || c == '-' || '0' <= c && c <= '9' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z'
 }
 
 // nanoseconds bounds a timestamp to what fits a signed integer (the year 2262).

@@ -25,6 +25,9 @@ var openLLMetryRoles = map[string]schema.Role{
 
 func (r *reading) readOpenLLMetry() {
 	row, a := r.row, r.attrs
+	if strings.HasPrefix(row.Scope, "@traceloop/") {
+		row.Dialect = "openllmetry-js"
+	}
 	if role, ok := openLLMetryRoles[a.text("traceloop.span.kind")]; ok && row.Role != schema.RoleModel {
 		row.Role = role
 	}
