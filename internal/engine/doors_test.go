@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/ClickHouse/clickhouse-go/v2"
+	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
 	"github.com/stretchr/testify/require"
 
 	"github.com/retryledger/retryledger/internal/engine"
@@ -172,6 +173,50 @@ func TestAStrangerAtTheDoorDoesNotEndTheEngine(t *testing.T) {
 	require.Equal(t, engine.StateReady, e.Status().State)
 }
 
+func TestClientsThatVanishDoNotEndTheEngine(t *testing.T) {
+	e := enginetest.Start(t, engine.Options{})
+	conn := open(t, e.ClientOptions())
+	exec(t, conn, "CREATE DATABASE ledger", "CREATE TABLE ledger.rows (n UInt64) ENGINE = MergeTree ORDER BY n")
+	ctx := context.Background()
+	vanish := func(use func(c driver.Conn)) {
+		o := e.ClientOptions()
+		var raw net.Conn
+		o.DialContext = func(ctx context.Context, addr string) (c net.Conn, err error) {
+			raw, err = new(net.Dialer).DialContext(ctx, "tcp", addr)
+			return raw, err
+		}
+		c := open(t, o)
+		use(c)
+		require.NoError(t, raw.(*net.TCPConn).SetLinger(0)) // a reset, not an end
+		require.NoError(t, raw.Close())
+		c.Close()
+	}
+	for range 3 {
+		vanish(func(c driver.Conn) { require.NoError(t, c.Ping(ctx)) })
+		vanish(func(c driver.Conn) {
+			rows, err := c.Query(ctx, "SELECT number, repeat('x', 100) FROM numbers(100000000)")
+			require.NoError(t, err)
+			require.True(t, rows.Next())
+			t.Cleanup(func() { rows.Close() })
+		})
+		vanish(func(c driver.Conn) {
+			b, err := c.PrepareBatch(ctx, "INSERT INTO ledger.rows")
+			require.NoError(t, err)
+			for n := range uint64(100000) {
+				require.NoError(t, b.Append(n))
+			}
+			require.NoError(t, b.Flush())
+		})
+	}
+	eventually(t, 20*time.Second, "the queries of the vanished end", func() error {
+		if n := one[uint64](t, conn, "SELECT count() FROM system.processes WHERE user = 'retryledger'"); n != 1 {
+			return fmt.Errorf("%d queries", n)
+		}
+		return nil
+	})
+	require.Equal(t, 0, e.Crashes(), "%v", e.Status().LastErr)
+}
+
 // listening are the addresses that the process listens on.
 func listening(t *testing.T, pid int) (addrs []string) {
 	t.Helper()
@@ -311,19 +356,20 @@ func TestTwoEnginesAreTwoShards(t *testing.T) {
 
 func TestTheLogIsRotated(t *testing.T) {
 	dir := t.TempDir()
-	e := enginetest.Start(t, engine.Options{DataDir: dir, LogLevel: "trace", LogFileBytes: 64 << 10, LogFiles: 2})
+	e := enginetest.Start(t, engine.Options{DataDir: dir, LogLevel: "trace", LogFileBytes: 32 << 10, LogFiles: 2})
 	conn := open(t, e.ClientOptions())
 	logs := func() []string {
 		m, err := filepath.Glob(filepath.Join(dir, "log", "engine.log*"))
 		require.NoError(t, err)
 		return m
 	}
-	for range 1500 {
+	for range 300 {
 		exec(t, conn, "SELECT count() FROM system.tables")
 	}
-	// While logs are packed and dropped there are more.
-	eventually(t, 10*time.Second, "the current log and two", func() error {
-		if m := logs(); len(m) != 3 {
+	// While logs are packed and dropped there are more, and ClickHouse drops
+	// the one that is too many only at the next rotation.
+	eventually(t, 10*time.Second, "the current log and two or three", func() error {
+		if m := logs(); len(m) < 3 || len(m) > 4 {
 			return fmt.Errorf("%v", m)
 		}
 		return nil

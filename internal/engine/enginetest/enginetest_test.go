@@ -127,12 +127,13 @@ func (c *client) wait() error {
 	return c.cmd.Wait()
 }
 
-// gone waits until the process has ended, waited for or not.
+// gone waits until the process has ended, waited for or not, with all of its
+// threads ("l"): until then it has its locks.
 func gone(t *testing.T, pid int) {
 	t.Helper()
 	require.Eventually(t, func() bool {
 		b, err := exec.Command("ps", "-o", "stat=", "-p", fmt.Sprint(pid)).Output()
-		return err != nil || strings.HasPrefix(string(b), "Z")
+		return err != nil || strings.HasPrefix(string(b), "Z") && !strings.Contains(string(b), "l")
 	}, 20*time.Second, 50*time.Millisecond, "process %d", pid)
 }
 
