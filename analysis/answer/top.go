@@ -143,13 +143,13 @@ func sumRun(run *attribution.Run, f Filter, steps map[stepKey]*TopStep, errors m
 		return step
 	}
 	causes := Causes(run.Attempts)
-	any := false
+	found := false
 	for i := range run.Attempts {
 		a := &run.Attempts[i]
 		if !f.holds(a.EndNs) {
 			continue
 		}
-		any = true
+		found = true
 		if account[a.Step] == nil {
 			continue
 		}
@@ -169,7 +169,7 @@ func sumRun(run *attribution.Run, f Filter, steps map[stepKey]*TopStep, errors m
 			step.FallbackOperations++
 		}
 	}
-	return any
+	return found
 }
 
 // Causes marks the attempts that a step's errors count: failed calls (a send inside a
@@ -242,9 +242,9 @@ func (s *TopStep) SetRetries(sums, shownBy [5]uint64) {
 		if shownBy[i] == 0 {
 			continue
 		}
-		sum := int(sums[i]) //nolint:gosec // a count of attempts
+		sum := int(sums[i])
 		*layer = &sum
-		if shownBy[i] < uint64(s.Runs) { //nolint:gosec // a count of runs
+		if shownBy[i] < uint64(s.Runs) {
 			s.hide(layers[i], *layer)
 		}
 	}

@@ -42,7 +42,9 @@ const (
 	defaultLimit = 100
 )
 
-func createDefaultConfig() component.Config {
+func createDefaultConfig() component.Config { return defaults() }
+
+func defaults() *Config {
 	server := confighttp.NewDefaultServerConfig()
 	server.NetAddr.Endpoint = DefaultEndpoint
 	server.WriteTimeout = 2 * defaultQueryTimeout

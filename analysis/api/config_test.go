@@ -17,7 +17,7 @@ func load(t *testing.T, name string) (*Config, error) {
 	t.Helper()
 	conf, err := confmaptest.LoadConf(filepath.Join("testdata", name+".yaml"))
 	require.NoError(t, err)
-	config := createDefaultConfig().(*Config)
+	config := defaults()
 	if err := conf.Unmarshal(config); err != nil {
 		return nil, err
 	}
@@ -27,10 +27,10 @@ func load(t *testing.T, name string) (*Config, error) {
 func TestConfig(t *testing.T) {
 	t.Parallel()
 	require.NoError(t, componenttest.CheckConfigStruct(createDefaultConfig()))
-	defaults, err := load(t, "defaults")
+	plain, err := load(t, "defaults")
 	require.NoError(t, err)
-	require.Equal(t, "127.0.0.1:4320", defaults.ServerConfig.NetAddr.Endpoint)
-	require.Equal(t, component.MustNewID("retryledger_store"), defaults.Store)
+	require.Equal(t, "127.0.0.1:4320", plain.ServerConfig.NetAddr.Endpoint)
+	require.Equal(t, component.MustNewID("retryledger_store"), plain.Store)
 
 	full, err := load(t, "full")
 	require.NoError(t, err)

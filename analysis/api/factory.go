@@ -12,6 +12,7 @@ package api
 
 import (
 	"context"
+	"fmt"
 
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/extension"
@@ -25,5 +26,9 @@ func NewFactory() extension.Factory {
 }
 
 func create(_ context.Context, settings extension.Settings, config component.Config) (extension.Extension, error) {
-	return newServer(config.(*Config), settings), nil
+	c, ok := config.(*Config)
+	if !ok {
+		return nil, fmt.Errorf("create the API: its configuration is a %T", config)
+	}
+	return newServer(c, settings), nil
 }

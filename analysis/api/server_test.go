@@ -52,14 +52,15 @@ func (h host) GetExtensions() map[component.ID]component.Component { return h.ex
 // start starts the API on a free port of loopback over a store.
 func start(t *testing.T, store component.Component, change func(*Config)) *server {
 	t.Helper()
-	config := createDefaultConfig().(*Config)
+	config := defaults()
 	config.ServerConfig.NetAddr.Endpoint = "127.0.0.1:0"
 	if change != nil {
 		change(config)
 	}
 	extension, err := NewFactory().Create(t.Context(), extensiontest.NewNopSettings(componentType), config)
 	require.NoError(t, err)
-	s := extension.(*server)
+	s, ok := extension.(*server)
+	require.True(t, ok)
 	require.NoError(t, s.Start(t.Context(), host{map[component.ID]component.Component{config.Store: store}}))
 	t.Cleanup(func() {
 		http.DefaultClient.CloseIdleConnections()
@@ -167,9 +168,9 @@ func TestListsAreNeverNull(t *testing.T) {
 	store, _ := filled(t, "plain-go/retrygo_step")
 	s := start(t, store, nil)
 	for _, path := range []string{"/api/v1/top", "/api/v1/top?service=nobody", "/api/v1/runs", "/api/v1/runs?service=nobody"} {
-		var answer map[string]any
-		require.Equal(t, http.StatusOK, ask(t, s, path, &answer))
-		requireNulls(t, path, answer, "since", "until", "transport", "call", "node", "orchestrator", "worker")
+		var lists map[string]any
+		require.Equal(t, http.StatusOK, ask(t, s, path, &lists))
+		requireNulls(t, path, lists, "since", "until", "transport", "call", "node", "orchestrator", "worker")
 	}
 }
 
@@ -282,7 +283,7 @@ func TestAStoreThatFailsIsNotTheAskersMistake(t *testing.T) {
 
 func TestStartNamesWhatIsWrong(t *testing.T) {
 	t.Parallel()
-	config := createDefaultConfig().(*Config)
+	config := defaults()
 	s := newServer(config, extensiontest.NewNopSettings(componentType))
 	require.Equal(t, []component.ID{config.Store}, s.Dependencies())
 	require.NoError(t, s.Shutdown(t.Context()), "a component that never started stops")

@@ -2,7 +2,6 @@ package query_test
 
 import (
 	"context"
-	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -68,7 +67,7 @@ func TestAnIDThatNamesNoRunOrSeveral(t *testing.T) {
 	}
 	_, err := s.asker.Run(context.Background(), "")
 	var ambiguous *query.AmbiguousError
-	require.True(t, errors.As(err, &ambiguous), "every run begins with nothing: %v", err)
+	require.ErrorAs(t, err, &ambiguous, "every run begins with nothing")
 	require.LessOrEqual(t, len(ambiguous.Candidates), 10)
 	require.NotEmpty(t, ambiguous.Candidates[0].TraceID)
 	require.False(t, ambiguous.Candidates[0].EndedAt.Before(ambiguous.Candidates[1].EndedAt), "the last to end comes first")

@@ -58,6 +58,6 @@ func (a Asker) Runs(ctx context.Context, f answer.RunFilter) (answer.Runs, error
 	if err != nil {
 		return answer.Runs{}, err
 	}
-	runs.RunsLeftOff = int(all) - len(runs.Runs) //nolint:gosec // a count of rows
+	runs.RunsLeftOff = int(all) - len(runs.Runs)
 	return runs, nil
 }

@@ -40,8 +40,8 @@ func (a Asker) Status(ctx context.Context) (answer.Status, error) {
 		if err := rows.Scan(&spans, &traces, &unattributed, &failed, &oldest, &newest, &received); err != nil {
 			return err //nolint:wrapcheck // read wraps it
 		}
-		status.Spans, status.Traces = int64(spans), int64(traces)                          //nolint:gosec // counts
-		status.UnattributedSpans, status.FailedTraces = int64(unattributed), int64(failed) //nolint:gosec // counts
+		status.Spans, status.Traces = int64(spans), int64(traces)
+		status.UnattributedSpans, status.FailedTraces = int64(unattributed), int64(failed)
 		if traces > 0 {
 			status.OldestEnd, status.NewestEnd, status.LastReceived = instantOf(oldest), instantOf(newest), instantOf(received)
 		}
@@ -56,8 +56,8 @@ func (a Asker) Status(ctx context.Context) (answer.Status, error) {
 		if err := rows.Scan(&completion, &n); err != nil {
 			return err //nolint:wrapcheck // read wraps it
 		}
-		status.Completion[completion] = int(n) //nolint:gosec // a count
-		status.Runs += int64(n)                //nolint:gosec // a count
+		status.Completion[completion] = int(n)
+		status.Runs += int64(n)
 		return nil
 	})
 	if err != nil {

@@ -147,8 +147,8 @@ func (a Asker) Top(ctx context.Context, f answer.Filter) (answer.Top, error) {
 		if err := rows.Scan(&completion, &n); err != nil {
 			return err //nolint:wrapcheck // read wraps it
 		}
-		top.Completion[completion] = int(n) //nolint:gosec // a count of rows
-		top.Runs += int(n)                  //nolint:gosec // a count of rows
+		top.Completion[completion] = int(n)
+		top.Runs += int(n)
 		return nil
 	})
 	if err != nil {
@@ -163,7 +163,7 @@ func (a Asker) Top(ctx context.Context, f answer.Filter) (answer.Top, error) {
 			if err := rows.Scan(&key.service, &key.step, &cause.Class, &status, &n); err != nil {
 				return err //nolint:wrapcheck // read wraps it
 			}
-			cause.HTTPStatus, cause.Count = int(status), int(n) //nolint:gosec // a count of rows
+			cause.HTTPStatus, cause.Count = int(status), int(n)
 			if i, ok := steps[key]; ok {
 				top.Steps[i].Errors = append(top.Steps[i].Errors, cause)
 			}
@@ -197,7 +197,7 @@ func scanTopStep(rows driver.Rows) (answer.TopStep, error) {
 		&step.ToolCalls: tools, &step.HTTPCalls: sends, &step.Fallbacks: fallbacks,
 		&step.Tokens.UnknownCalls: unknown, &step.Wasted.UnknownCalls: wastedUnknown,
 	} {
-		*to = int(from) //nolint:gosec // a count of rows
+		*to = int(from)
 	}
 	if costsKnown > 0 {
 		step.Wasted.CostUSD = &cost

@@ -71,7 +71,7 @@ func All(t testing.TB) []Capture {
 	for _, path := range truths {
 		folder := filepath.Dir(path)
 		capture := Capture{Instrumentation: filepath.Base(filepath.Dir(folder)), Scenario: filepath.Base(folder)}
-		content, err := os.ReadFile(path) //nolint:gosec // a file of the repository
+		content, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatalf("read the truth of %s: %v", capture.Cell(), err)
 		}

@@ -162,7 +162,7 @@ func readFile(stdin io.Reader, name string, limit int64, each func(ptrace.Traces
 		n, err := otlpfile.Read(stdin, limit, each)
 		return n, inputError(name, err)
 	}
-	file, err := os.Open(name) //nolint:gosec // the user names the file to read
+	file, err := os.Open(name)
 	if err != nil {
 		var path *fs.PathError
 		if errors.As(err, &path) {

@@ -32,7 +32,7 @@ func Process() Environment {
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
 		Getenv: os.Getenv, Now: time.Now, Random: rand.Reader, Version: version(),
 	}
-	if fd := int(os.Stdout.Fd()); term.IsTerminal(fd) { //nolint:gosec // a file descriptor fits
+	if fd := int(os.Stdout.Fd()); term.IsTerminal(fd) {
 		env.Width = 80
 		if width, _, err := term.GetSize(fd); err == nil && width > 0 {
 			env.Width = width

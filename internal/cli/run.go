@@ -40,7 +40,7 @@ func fail(code int, format string, args ...any) error {
 // Run runs the command line and returns its exit code. args are without the
 // program's name.
 func Run(ctx context.Context, args []string, env Environment) int {
-	root := newRoot(env)
+	root := newRoot(env) //nolint:contextcheck // the commands take theirs from ExecuteContext
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
 	if err == nil {

@@ -104,7 +104,7 @@ func TestTopTableAndCSV(t *testing.T) {
 	rows, err := csv.NewReader(strings.NewReader(out)).ReadAll()
 	require.NoError(t, err)
 	require.Equal(t, hostileName, rows[1][1], "CSV keeps a name as it is")
-	require.Equal(t, "", rows[2][2], "what is not observable is empty, not 0")
+	require.Empty(t, rows[2][2], "what is not observable is empty, not 0")
 
 	var same answer.Top
 	require.NoError(t, json.Unmarshal([]byte(p.must(t, "top", "--format", "json")), &same))

@@ -164,7 +164,7 @@ func writeCSV(env Environment, top answer.Top) error {
 		}
 		return strconv.Itoa(*n)
 	}
-	real := func(x float64) string { return strconv.FormatFloat(x, 'g', -1, 64) }
+	decimal := func(x float64) string { return strconv.FormatFloat(x, 'g', -1, 64) }
 	rows := [][]string{csvHeader}
 	for i := range top.Steps {
 		s := &top.Steps[i]
@@ -174,7 +174,7 @@ func writeCSV(env Environment, top answer.Top) error {
 		}
 		cost, class, status, errors := "", "", "", ""
 		if s.Wasted.CostUSD != nil {
-			cost = real(*s.Wasted.CostUSD)
+			cost = decimal(*s.Wasted.CostUSD)
 		}
 		if len(s.Errors) > 0 {
 			class, errors = s.Errors[0].Class, count(s.Errors[0].Count)
@@ -183,13 +183,13 @@ func writeCSV(env Environment, top answer.Top) error {
 			}
 		}
 		rows = append(rows, []string{
-			s.Service, s.Step, maybe(s.RetriesTotal), real(s.RetryShare), maybe(s.Retries.Transport), maybe(s.Retries.Call),
+			s.Service, s.Step, maybe(s.RetriesTotal), decimal(s.RetryShare), maybe(s.Retries.Transport), maybe(s.Retries.Call),
 			maybe(s.Retries.Node), maybe(s.Retries.Orchestrator), maybe(s.Retries.Worker), strings.Join(hidden, " "),
 			count(s.Executions), count(s.Visits), count(s.Operations), count(s.Calls), count(s.CallsFailed), count(s.ToolCalls),
-			count(s.HTTPCalls), count(s.Fallbacks), count(s.FallbackOperations), real(s.FallbackRate), count(s.Runs), count(s.RunsOverBudget),
+			count(s.HTTPCalls), count(s.Fallbacks), count(s.FallbackOperations), decimal(s.FallbackRate), count(s.Runs), count(s.RunsOverBudget),
 			whole(s.Tokens.Input), whole(s.Tokens.Output), count(s.Tokens.UnknownCalls),
 			whole(s.Wasted.Input), whole(s.Wasted.Output), count(s.Wasted.UnknownCalls),
-			real(s.Wasted.TimeMs), real(s.Wasted.WaitMs), cost, class, status, errors,
+			decimal(s.Wasted.TimeMs), decimal(s.Wasted.WaitMs), cost, class, status, errors,
 		})
 	}
 	if err := w.WriteAll(rows); err != nil {

@@ -115,7 +115,8 @@ func TestSeedsDecideIdentities(t *testing.T) {
 		replay.Rewrite(requests, replay.NewIdentities([16]byte{seed}), time.Unix(1_900_000_000, 0), "renamed")
 		return requests
 	}
-	require.Equal(t, prints(rowsOf(replayed(1))), prints(rowsOf(replayed(1))))
+	first, second := replayed(1), replayed(1)
+	require.Equal(t, prints(rowsOf(first)), prints(rowsOf(second)))
 	both := append(rowsOf(replayed(1)), rowsOf(replayed(2))...)
 	one := rowsOf(replayed(1))
 	require.Len(t, accounts(t, both), 2*len(accounts(t, one)), "the copies are runs of their own")
