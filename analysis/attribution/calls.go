@@ -328,7 +328,7 @@ func (a *account) predecessor(u *node, open []*sequence, units []*node, wrapper 
 
 // repeats tells how u is charged if it continues the sequence that p ends, "" if it does not.
 func (a *account) repeats(u, p *node, seq *sequence, units []*node) string {
-	sameName := u.Role == p.Role && numberless(u.Name) == numberless(p.Name)
+	sameName := u.Role == p.Role && u.base == p.base
 	switch {
 	case u.Fallback >= 1 && u.Attempt < 2:
 		if failedUnit(p) && (!u.isSend() || p.isSend()) {
@@ -382,7 +382,7 @@ func (a *account) interrupted(p, u *node, units []*node) bool {
 			}
 			continue
 		}
-		if q.lead != nil && (q.Role != u.Role || numberless(q.Name) != numberless(u.Name)) {
+		if q.lead != nil && (q.Role != u.Role || q.base != u.base) {
 			return true
 		}
 	}

@@ -83,7 +83,9 @@ func groupRuns(spans []*schema.Span, opts Options) []*runGroup {
 		} else if g.joinedBy == "trace" {
 			g.joinedBy = "run_id"
 		}
-		slices.SortFunc(g.spans, compareSpans)
+		if len(g.traces) > 1 { // those of one trace are in order
+			sortSpans(g.spans)
+		}
 		out = append(out, g)
 	}
 	return out

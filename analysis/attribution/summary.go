@@ -60,35 +60,48 @@ func (a *account) describe(run *Run) {
 // writeRows lists all attempts, by time, each after the one that encloses it.
 func (a *account) writeRows(run *Run) {
 	type row struct {
-		exec *execution
-		call *callAttempt
+		start, end int64
+		kind       int // of one instant, the executions by their depth, then the calls
+		trace      *schema.TraceID
+		span       schema.SpanID
+		exec       *execution
+		call       *callAttempt
 	}
-	var rows []row
+	rows := make([]row, 0, len(a.executions)+len(a.calls))
 	for _, e := range a.executions {
-		if !e.view {
-			rows = append(rows, row{exec: e})
+		if e.view {
+			continue
 		}
+		r := row{start: e.start, end: e.end, kind: e.depth(), trace: &e.trace, exec: e}
+		if e.node != nil {
+			r.span = e.node.SpanID
+		}
+		rows = append(rows, r)
 	}
 	for _, c := range a.calls {
 		c.exec.calls = append(c.exec.calls, c)
-		rows = append(rows, row{call: c})
-	}
-	key := func(r row) (start int64, kind int, end int64, trace schema.TraceID, span schema.SpanID, name string) {
-		if r.exec != nil {
-			if r.exec.node != nil {
-				span = r.exec.node.SpanID
-			}
-			return r.exec.start, r.exec.depth(), -r.exec.end, r.exec.trace, span, r.exec.step
+		r := row{start: c.start, end: c.end, kind: math.MaxInt, trace: &c.exec.trace, call: c}
+		if c.node != nil {
+			r.span = c.node.SpanID
 		}
-		if r.call.node != nil {
-			span = r.call.node.SpanID
-		}
-		return r.call.start, 1 << 20, -r.call.end, r.call.exec.trace, span, string(r.call.grain) + r.call.charge
+		rows = append(rows, r)
 	}
 	slices.SortStableFunc(rows, func(x, y row) int {
-		s1, k1, e1, t1, i1, n1 := key(x)
-		s2, k2, e2, t2, i2, n2 := key(y)
-		return cmp.Or(cmp.Compare(s1, s2), cmp.Compare(k1, k2), cmp.Compare(e1, e2), slices.Compare(t1[:], t2[:]), slices.Compare(i1[:], i2[:]), strings.Compare(n1, n2))
+		switch {
+		case x.start != y.start:
+			return cmp.Compare(x.start, y.start)
+		case x.kind != y.kind:
+			return cmp.Compare(x.kind, y.kind)
+		case x.end != y.end:
+			return cmp.Compare(y.end, x.end) // the longer one first
+		}
+		if c := slices.Compare(x.trace[:], y.trace[:]); c != 0 {
+			return c
+		}
+		if c := slices.Compare(x.span[:], y.span[:]); c != 0 {
+			return c
+		}
+		return strings.Compare(rowName(x.exec, x.call), rowName(y.exec, y.call))
 	})
 	for i, r := range rows {
 		if r.exec != nil {
@@ -116,6 +129,13 @@ func (a *account) writeRows(run *Run) {
 		out.Operation = at
 		run.Attempts = append(run.Attempts, out)
 	}
+}
+
+func rowName(e *execution, c *callAttempt) string {
+	if e != nil {
+		return e.step
+	}
+	return string(c.grain) + c.charge
 }
 
 // enclosing is the row of the nearest execution around e that is one.

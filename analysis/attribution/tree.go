@@ -16,6 +16,7 @@ type node struct {
 	children []*node
 	orphan   bool // it names a parent that never came
 
+	base      string     // the name without its numbers
 	home      *execution // the execution that this span is, or hangs directly below
 	exec      *execution // the innermost execution that this span is or lies in
 	shadow    bool       // another instrumentation shows the same
@@ -55,7 +56,7 @@ func plant(spans []*schema.Span, opts Options) *tree {
 	byID := make(map[identity]*node, len(spans))
 	all := make([]node, len(spans))
 	for i, s := range spans {
-		all[i].Span = s
+		all[i].Span, all[i].base = s, numberless(s.Name)
 		byID[identity{s.TraceID, s.SpanID}] = &all[i]
 	}
 	for i := range all {
