@@ -9,18 +9,36 @@ import (
 	"github.com/retryledger/retryledger/analysis/attribution"
 )
 
-// topStatement sums attempts and operations by step and run, looks up in the run's
-// account which layers it shows and whether it is over budget, and sums by step. A
-// run whose account is out of reach shows the layers in which repeats are charged.
+// ofOneRun is the key that all rows of one run share.
+const ofOneRun = `cityHash64(service, environment, run_id)`
+
+// topStatement gathers, by run and step, the attempts and operations of the window and
+// the run's account, which says what layers it shows (a bit each) and whether it is
+// over budget; then it sums by step. It is one aggregation over a union because joins
+// of the three took twice as long. A run whose account is out of reach shows the
+// layers in which repeats are charged.
 const topStatement = `
-WITH
-attempted AS (
-    SELECT service, environment, run_id, step,
+SELECT service, step, count() AS runs, countIf(over) AS over_budget,
+    sumIf(transport, bitTest(shows, 0)), countIf(bitTest(shows, 0)),
+    sumIf(call, bitTest(shows, 1)), countIf(bitTest(shows, 1)),
+    sumIf(node, bitTest(shows, 2)), countIf(bitTest(shows, 2)),
+    sumIf(orchestrator, bitTest(shows, 3)), countIf(bitTest(shows, 3)),
+    sumIf(worker, bitTest(shows, 4)), countIf(bitTest(shows, 4)),
+    sum(executions), sum(visits), sum(operations), sum(fallback_operations),
+    sum(calls), sum(calls_failed), sum(tool_calls), sum(http_calls), sum(fallbacks),
+    sum(input), sum(output), sum(unknown),
+    sum(wasted_input), sum(wasted_output), sum(wasted_unknown), sum(wasted_cost), sum(wasted_costs_known),
+    sum(wasted_time_ms), sum(wasted_wait_ms)
+FROM (
+    SELECT step, any(service) AS service,
         countIf(charge = 'transport') AS transport,
         countIf(charge = 'call') AS call,
         countIf(charge = 'node') AS node,
         countIf(charge = 'orchestrator') AS orchestrator,
         countIf(charge = 'worker') AS worker,
+        if(countIf(source = 'account') > 0, groupBitOr(layers),
+            toUInt8((transport > 0) + 2 * (call > 0) + 4 * (node > 0) + 8 * (orchestrator > 0) + 16 * (worker > 0))) AS shows,
+        max(over_budget) AS over,
         countIf(charge = 'fallback') AS fallbacks,
         countIf(counted AND grain = 'execution') AS executions,
         countIf(counted AND grain = 'execution' AND charge NOT IN ('node', 'orchestrator', 'worker')) AS visits,
@@ -37,59 +55,34 @@ attempted AS (
         sumIf(ifNull(cost_usd, 0), counted AND grain = 'call' AND wasted) AS wasted_cost,
         countIf(counted AND grain = 'call' AND wasted AND isNotNull(cost_usd)) AS wasted_costs_known,
         sum(wasted_ms) AS wasted_time_ms,
-        sum(wait_ms) AS wasted_wait_ms
-    FROM attempts
-    WHERE step != '' AND ` + inWindow + `
-    GROUP BY service, environment, run_id, step
-),
-operated AS (
-    SELECT service, environment, run_id, step,
-        countIf(counts_in_step) AS operations,
-        countIf(counts_in_step AND fallbacks > 0) AS fallback_operations
-    FROM operations
-    WHERE step != '' AND ` + inWindow + `
-    GROUP BY service, environment, run_id, step
-),
-account AS (
-    SELECT service, environment, run_id, step,
-        any(tuple(retries_transport)).1 AS transport_shown,
-        any(tuple(retries_call)).1 AS call_shown,
-        any(tuple(retries_node)).1 AS node_shown,
-        any(tuple(retries_orchestrator)).1 AS orchestrator_shown,
-        any(tuple(retries_worker)).1 AS worker_shown,
-        max(over_budget) AS over,
-        1 AS found
-    FROM steps
-    WHERE ` + ofAccounts + `
-    GROUP BY service, environment, run_id, step
-)
-SELECT service, step, count() AS runs, countIf(over) AS over_budget,
-    sumIf(transport, sees_transport) AS transport_retries, countIf(sees_transport) AS transport_seen,
-    sumIf(call, sees_call) AS call_retries, countIf(sees_call) AS call_seen,
-    sumIf(node, sees_node) AS node_retries, countIf(sees_node) AS node_seen,
-    sumIf(orchestrator, sees_orchestrator) AS orchestrator_retries, countIf(sees_orchestrator) AS orchestrator_seen,
-    sumIf(worker, sees_worker) AS worker_retries, countIf(sees_worker) AS worker_seen,
-    sum(executions), sum(visits), sum(operations), sum(fallback_operations),
-    sum(calls), sum(calls_failed), sum(tool_calls), sum(http_calls), sum(fallbacks),
-    sum(input), sum(output), sum(unknown),
-    sum(wasted_input), sum(wasted_output), sum(wasted_unknown), sum(wasted_cost), sum(wasted_costs_known),
-    sum(wasted_time_ms), sum(wasted_wait_ms)
-FROM (
-    SELECT *,
-        if(found = 1, isNotNull(transport_shown), transport > 0) AS sees_transport,
-        if(found = 1, isNotNull(call_shown), call > 0) AS sees_call,
-        if(found = 1, isNotNull(node_shown), node > 0) AS sees_node,
-        if(found = 1, isNotNull(orchestrator_shown), orchestrator > 0) AS sees_orchestrator,
-        if(found = 1, isNotNull(worker_shown), worker > 0) AS sees_worker
-    FROM attempted
-    LEFT JOIN operated USING (service, environment, run_id, step)
-    LEFT JOIN account USING (service, environment, run_id, step)
+        sum(wait_ms) AS wasted_wait_ms,
+        countIf(source = 'operation') AS operations,
+        countIf(source = 'operation' AND fell_back) AS fallback_operations
+    FROM (
+        SELECT 'attempt' AS source, ` + ofOneRun + ` AS run, service, step,
+            charge, grain, counted, ending, wasted, input_tokens, output_tokens, cost_usd, wasted_ms, wait_ms,
+            false AS fell_back, toUInt8(0) AS layers, false AS over_budget
+        FROM attempts
+        WHERE step != '' AND ` + inWindow + `
+        UNION ALL
+        SELECT 'operation', ` + ofOneRun + `, service, step, '', '', false, '', false, NULL, NULL, NULL, 0, 0, fallbacks > 0, 0, false
+        FROM operations
+        WHERE counts_in_step AND step != '' AND ` + inWindow + `
+        UNION ALL
+        SELECT 'account', ` + ofOneRun + `, service, step, '', '', false, '', false, NULL, NULL, NULL, 0, 0, false,
+            toUInt8(isNotNull(retries_transport) + 2 * isNotNull(retries_call) + 4 * isNotNull(retries_node)
+                + 8 * isNotNull(retries_orchestrator) + 16 * isNotNull(retries_worker)), over_budget
+        FROM steps
+        WHERE ` + ofAccounts + `
+    )
+    GROUP BY run, step
+    HAVING countIf(source != 'account') > 0
 )
 GROUP BY service, step`
 
 // completionStatement counts the runs that have an attempt in the window.
 const completionStatement = `
-SELECT completion, uniqExact(service, environment, run_id)
+SELECT completion, uniqExact(` + ofOneRun + `)
 FROM attempts
 WHERE ` + inWindow + `
 GROUP BY completion`
@@ -102,9 +95,9 @@ const errorStatement = `
 WITH
     (from, executions, parents) -> arrayFold(
         (up, level) -> if(up < 0 OR executions[up + 1] = 1, up, parents[up + 1]), range(16), from) AS owner
-SELECT service, cause.step AS step, cause.class AS class, cause.status AS status, count() AS n
+SELECT of_service, cause.step AS step, cause.class AS class, cause.status AS status, count() AS n
 FROM (
-    SELECT service,
+    SELECT any(service) AS of_service,
         groupArrayInsertAt(toInt64(-1))(parent, ` + "`index`" + `) AS parents,
         groupArrayInsertAt(toUInt8(0))(grain = 'execution', ` + "`index`" + `) AS executions,
         groupArrayIf(
@@ -117,14 +110,14 @@ FROM (
             arrayMap(f -> f.parent, arrayFilter(f -> f.execution = 1, failures)))) AS explained
     FROM attempts
     WHERE ` + ofTraces + `
-    GROUP BY service, environment, run_id
+    GROUP BY ` + ofOneRun + `
     HAVING notEmpty(failures)
 )
 ARRAY JOIN arrayFilter(f -> f.counts = 1 AND f.step != '',
     arrayConcat(calls, arrayFilter(f -> f.execution = 1 AND NOT has(explained, f.number), failures))) AS cause
-GROUP BY service, step, class, status
+GROUP BY of_service, step, class, status
 ORDER BY n DESC, class, status
-LIMIT {max_errors:UInt64} BY service, step`
+LIMIT {max_errors:UInt64} BY of_service, step`
 
 type stepKey struct{ service, step string }
 
