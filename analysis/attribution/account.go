@@ -114,10 +114,11 @@ type account struct {
 	group *runGroup
 	tree  *tree
 
-	executions []*execution
-	calls      []*callAttempt
-	ended      runEnd
-	violations []ContractViolation
+	executions  []*execution
+	calls       []*callAttempt
+	failedModel map[*execution]bool // a model call in it failed
+	ended       runEnd
+	violations  []ContractViolation
 }
 
 func accountRun(group *runGroup, opts Options) Run {

@@ -68,6 +68,7 @@ func (a *account) findCalls() {
 		n.modelled = n.Role == schema.RoleModel
 		for _, c := range n.children {
 			n.modelled = n.modelled || c.modelled && !c.isExecution()
+			n.holds = n.holds || c.holds || c.isExecution()
 			n.sending = n.sending || c.isSend() || c.sending && !c.isExecution()
 		}
 		a.relate(n.children, n)
@@ -196,6 +197,9 @@ func (a *account) lead(n *node) {
 
 // isUnit tells whether a span may be an attempt of something below a step.
 func isUnit(n *node) bool {
+	if n.holds && !n.isSend() && n.Attempt == 0 {
+		return false // the repeat of a graph or of a group of steps is charged to the steps inside
+	}
 	return n.exec != nil && !n.shadow && !n.isExecution() && n.Role != schema.RoleAuxiliary && !n.Hidden && !n.ContractSpan && !n.Heartbeat
 }
 
@@ -203,6 +207,25 @@ func isUnit(n *node) bool {
 type sequence struct {
 	last    *node
 	ordinal int
+	tried   []string // the models asked in this round: going back to one begins another
+}
+
+// tries notes the models that unit u asks.
+func (s *sequence) tries(u *node, newRound bool) {
+	if newRound {
+		s.tried = s.tried[:0]
+	}
+	for _, m := range []string{u.firstModel(), u.lastModel} {
+		if m != "" && !slices.Contains(s.tried, m) {
+			s.tried = append(s.tried, m)
+		}
+	}
+}
+
+func begin(u *node, ordinal int) *sequence {
+	s := &sequence{last: u, ordinal: ordinal}
+	s.tries(u, true)
+	return s
 }
 
 // relate finds repeats and fallbacks among the spans below one parent (nil where
@@ -226,6 +249,7 @@ func (a *account) relate(siblings []*node, parent *node) {
 		case seq != nil:
 			p := seq.last
 			seq.last = u
+			seq.tries(u, charge != ChargeFallback)
 			if charge == ChargeFallback {
 				seq.ordinal = max(1, explicit)
 			} else {
@@ -247,12 +271,12 @@ func (a *account) relate(siblings []*node, parent *node) {
 				c.from, c.reason, c.ordinal = u.FallbackFrom, u.FallbackReason, max(1, explicit)
 				c.unit = u
 			}
-			open = append(open, &sequence{last: u, ordinal: max(1, explicit)})
+			open = append(open, begin(u, max(1, explicit)))
 		default:
 			if explicit == 1 && u.lead == nil && u.attempt == nil {
 				a.attemptOf(u, GrainWork)
 			}
-			open = append(open, &sequence{last: u, ordinal: max(1, explicit)})
+			open = append(open, begin(u, max(1, explicit)))
 		}
 	}
 	// A wrapper that holds nothing but the attempts of one thing is itself the evidence.
@@ -348,27 +372,29 @@ func (a *account) repeats(u, p *node, seq *sequence, units []*node) string {
 	if a.interrupted(p, u, units) {
 		return ""
 	}
-	modelP, modelU := p.lastModel, firstModel(u)
-	if sameName {
-		if modelP != "" && modelU != "" && modelP != modelU {
-			return ChargeFallback
-		}
-		if u.Role == schema.RoleTool && u.InputHash != 0 && p.InputHash != 0 && u.InputHash != p.InputHash {
-			return "" // the same tool for something else
-		}
-		return string(layerOf(u))
+	if u.InputHash != 0 && p.InputHash != 0 && u.InputHash != p.InputHash && (u.Role == schema.RoleTool || u.isSend() || p.usedUp) {
+		return "" // the same tool, client or policy for something else
 	}
-	if u.modelled && p.modelled && modelP != "" && modelU != "" && modelP != modelU {
+	if u.Role == schema.RoleOther && u.ItemHash != 0 && p.ItemHash != 0 && u.ItemHash != p.ItemHash {
+		return "" // another item
+	}
+	model := u.firstModel()
+	switched := model != "" && p.lastModel != "" && !slices.Contains(seq.tried, model)
+	switch {
+	case sameName && switched, u.modelled && p.modelled && switched:
 		return ChargeFallback
+	case sameName, u.modelled && p.modelled && model != p.lastModel && slices.Contains(seq.tried, model):
+		return string(layerOf(u)) // the same again, or the round of candidates from its beginning
 	}
 	return ""
 }
 
-func firstModel(u *node) string {
-	if u.lead != nil && u.lead.node != nil && u.lead.grain == GrainCall {
-		return u.lead.node.Model
+// firstModel is the model that unit u asks first.
+func (n *node) firstModel() string {
+	if n.lead != nil && n.lead.node != nil && n.lead.grain == GrainCall {
+		return n.lead.node.Model
 	}
-	return u.lastModel
+	return n.lastModel
 }
 
 // interrupted tells whether another call began between p and u: repeats are
@@ -418,6 +444,10 @@ func (a *account) repeat(u, p *node, charge string, evidence Evidence, ordinal i
 		}
 	}
 	row.waitNs = max(0, u.StartNs-p.EndNs)
+	u.again, p.continued = p, true
+	if u.parent != nil {
+		u.parent.usedUp = true // a policy that made more than one attempt
+	}
 	if failedUnit(p) || charge != ChargeFallback {
 		p.unitLost = true
 	}

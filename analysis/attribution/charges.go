@@ -25,7 +25,10 @@ func (a *account) placeViolations() {
 	}
 	for _, n := range a.tree.nodes {
 		for _, v := range n.Violations {
-			e := executionAt(byStep[v.Node], n.TraceID, v.TimeNs)
+			e := enclosingStep(n, v.Node)
+			if e == nil {
+				e = executionAt(byStep[v.Node], n.TraceID, v.TimeNs)
+			}
 			if e != nil {
 				e.violated = true
 			}
@@ -37,6 +40,16 @@ func (a *account) placeViolations() {
 			a.violations = mergeViolation(a.violations, v, n.TraceID, 1)
 		}
 	}
+}
+
+// enclosingStep is the execution of a step that n lies in.
+func enclosingStep(n *node, step string) *execution {
+	for e := n.exec; e != nil; e = e.outer {
+		if e.step == step && !e.view {
+			return e
+		}
+	}
+	return nil
 }
 
 // executionAt is the execution (of one step, in time's order) open at an instant, else the last before it.
@@ -96,6 +109,9 @@ func (a *account) judge(e *execution) {
 	case schema.FlowNone, schema.FlowCommand:
 	}
 	e.failed = e.ending == EndingFailed || e.violated
+	if e.node != nil && e.node.StatedExhausted && !e.node.OutputFailed && !failedUnit(e.node) && !a.failedModel[e] {
+		e.failed = e.violated // tools gave up and said so: what an agent does next is its loop, no retry
+	}
 }
 
 // isContainer: the output of a step that holds others is the accumulated state.
@@ -106,6 +122,12 @@ func (a *account) isContainer(e *execution) bool {
 // chargeExecutions decides for every execution whether it is a visit or a repeat,
 // and in which layer.
 func (a *account) chargeExecutions() {
+	a.failedModel = make(map[*execution]bool)
+	for _, c := range a.calls {
+		if c.grain == GrainCall && c.failed {
+			a.failedModel[c.exec] = true
+		}
+	}
 	bySteps := make(map[string][]*execution)
 	var steps []string
 	for _, e := range a.executions {
@@ -136,6 +158,7 @@ func (a *account) chargeExecutions() {
 		a.chargeStep(own)
 	}
 	a.chargeOnce()
+	a.countedExecutions()
 	slices.SortFunc(a.executions, compareExecutions)
 }
 
@@ -231,15 +254,11 @@ func (a *account) repeatTask(e, p *execution) {
 	}
 	layer := LayerNode
 	switch {
-	case e.trace != p.trace:
+	case e.trace != p.trace, e.node != nil && p.node != nil && e.node.parent != nil && p.node.parent != nil && e.node.parent != p.node.parent:
+		// A later trace, or the graph was invoked again and went on from its checkpoint.
 		layer = LayerWorker
-		if !p.failed && p.ending == EndingSucceeded {
-			return // it had succeeded: visited, not retried
-		}
-	case e.node != nil && p.node != nil && e.node.ParentID != p.node.ParentID:
-		layer = LayerWorker // the graph was invoked again and went on from its checkpoint
-		if !p.failed && p.ending == EndingSucceeded {
-			return
+		if !p.failed && (p.ending == EndingSucceeded || p.ending == EndingCancelled) {
+			return // it had succeeded, or somebody stopped it: visited, not retried
 		}
 	}
 	if p.ending == EndingCancelled {
@@ -247,6 +266,9 @@ func (a *account) repeatTask(e, p *execution) {
 	}
 	link(e, p, layer, EvidenceStructure)
 }
+
+// stepLayer tells the layers that repeat whole executions.
+func stepLayer(l Layer) bool { return l == LayerNode || l == LayerOrchestrator || l == LayerWorker }
 
 func link(e, p *execution, layer Layer, evidence Evidence) {
 	e.prev, e.charge, e.evidence = p, layer, evidence
@@ -283,15 +305,48 @@ func (a *account) repeatEntry(e, p *execution) {
 	if e.attempt >= 2 && e.node != nil {
 		evidence = Evidence(e.node.AttemptEvidence)
 	}
-	switch e.layer {
-	case LayerNode, LayerOrchestrator, LayerWorker:
+	if stepLayer(e.layer) {
 		layer = e.layer
 		if e.attempt < 2 {
 			evidence = EvidenceAttribute
 		}
-	case LayerTransport, LayerCall, "":
+	}
+	if e.node != nil && e.node.Fallback >= 1 && e.attempt < 2 { // the application says that it switched
+		link(e, p, "", EvidenceAttribute)
+		e.fallback = true
+		return
 	}
 	link(e, p, layer, evidence)
+}
+
+// countedExecutions brings to life the executions that a step's own counter tells of,
+// where it says that a layer of steps repeated it (retry.layer beside retry.count).
+func (a *account) countedExecutions() {
+	for _, e := range slices.Clone(a.executions) {
+		if e.node == nil || e.view || !stepLayer(e.layer) || e.next != nil && len(e.node.RetryEvents) > 0 {
+			continue
+		}
+		count := min(max(len(e.node.RetryEvents), int(e.node.RetryCount)), maxRepeats)
+		if count <= 0 {
+			continue
+		}
+		prev, charge, evidence := e.prev, e.charge, e.evidence
+		for i := range count {
+			lost := &execution{step: e.step, trace: e.trace, counter: true, outer: e.outer, start: e.start, end: e.start, ending: EndingUnknown, ordinal: i + 1}
+			if i == 0 {
+				lost.prev, lost.charge, lost.evidence = prev, charge, evidence
+				if prev != nil {
+					prev.next = lost
+				}
+			} else {
+				link(lost, prev, e.layer, EvidenceAttribute)
+			}
+			a.executions = append(a.executions, lost)
+			prev = lost
+		}
+		link(e, prev, e.layer, EvidenceAttribute)
+		e.counted = true
+	}
 }
 
 // outerRepeat is the layer in which a step around p was repeated by the one around e.
@@ -338,8 +393,11 @@ func (a *account) reentered(e *execution, open *openExecutions) *execution {
 		if p.counter || !e.startsAfter(p, a.tree.slack) || a.fannedOut(e, p) || !a.invitesRepeat(e, p) {
 			return
 		}
-		if e.item() != 0 && p.item() != 0 && e.item() != p.item() {
+		if e.item() != 0 && p.item() != 0 && e.item() != p.item() || otherInput(e, p) {
 			return // another item of a loop
+		}
+		if repeatedAround(e, p) {
+			return // what repeats it is charged already: one decision, one charge
 		}
 		score := 0
 		if e.item() != 0 && e.item() == p.item() {
@@ -357,6 +415,43 @@ func (a *account) reentered(e *execution, open *openExecutions) *execution {
 		}
 	})
 	return best
+}
+
+// otherInput tells two calls of a function for different inputs from a repeat: tasks
+// of the functional API, and graphs that a step invokes once per item. The input of a
+// graph's node is the state, which differs in any repeat.
+func otherInput(e, p *execution) bool {
+	x, y := e.node, p.node
+	if x == nil || y == nil || e.task == "" || e.outer != p.outer {
+		return false
+	}
+	if x.GraphStep > 0 { // a node: its graph's own input tells
+		x, y = x.parent, y.parent
+		if x == nil || y == nil || x == y || e.outer == nil || x.isExecution() || y.isExecution() {
+			return false
+		}
+	}
+	return x.InputHash != 0 && y.InputHash != 0 && x.InputHash != y.InputHash
+}
+
+// repeatedAround tells whether e lies in a call that repeats the call that p lies in.
+func repeatedAround(e, p *execution) bool {
+	if e.node == nil || p.node == nil {
+		return false
+	}
+	for x := e.node.parent; x != nil; x = x.parent {
+		if x.again == nil {
+			continue
+		}
+		for y := p.node.parent; y != nil; y = y.parent {
+			for u := x.again; u != nil; u = u.again {
+				if u == y {
+					return true
+				}
+			}
+		}
+	}
+	return false
 }
 
 func (e *execution) item() uint64 {
@@ -482,6 +577,9 @@ func (a *account) chargeCounters() {
 
 func (a *account) chargeCounter(n *node, seen map[Layer]int) {
 	layer := layerOf(n)
+	if n.isExecution() && n.home.counted {
+		return
+	}
 	if n.isCall() {
 		layer = LayerTransport // repeats inside one call
 		if l := Layer(n.RetryLayer); l == LayerCall {
@@ -489,6 +587,9 @@ func (a *account) chargeCounter(n *node, seen map[Layer]int) {
 		}
 	}
 	count := max(len(n.RetryEvents), int(n.RetryCount))
+	if count > int(n.RetryCount) && !n.isCall() && (n.continued || n.isExecution() && n.home.next != nil && n.home.next.charge != "") {
+		count-- // the event announces the next attempt, which has a span of its own
+	}
 	evidence := EvidenceEvent
 	if int(n.RetryCount) > len(n.RetryEvents) {
 		evidence = EvidenceAttribute

@@ -31,10 +31,12 @@ type execution struct {
 	layer    Layer // stated
 
 	// Charges, filled in by chargeExecutions.
-	prev    *execution // whose repeat it is
-	next    *execution // its repeat
-	charge  Layer      // "" for a visit
-	ordinal int
+	prev     *execution // whose repeat it is
+	next     *execution // its repeat
+	charge   Layer      // "" for a visit
+	ordinal  int
+	fallback bool // it is a fallback's candidate, by the application's word
+	counted  bool // its counter's repeats are charged
 
 	failed     bool // it failed, for the question whether a later entry is a retry
 	lost       bool // it did not contribute to a success
@@ -390,9 +392,12 @@ func (a *account) findOrphanedExecutions() {
 			if step == "" || internalNode(step) {
 				continue
 			}
+			if around := lastBefore(known[key], e.start); around != nil && e.start <= around.end {
+				continue
+			}
 			if outer := unknown[key]; outer != nil {
 				outer.start, outer.end = min(outer.start, e.start), max(outer.end, e.end)
-			} else if len(known[key]) == 0 {
+			} else if len(known[key]) == 0 || e.start > known[key][len(known[key])-1].end {
 				unknown[key] = a.add(&execution{step: step, trace: e.trace, task: task, engine: true, start: e.start, end: e.end})
 			}
 		}
@@ -506,8 +511,13 @@ func (a *account) findCallSites() {
 			continue
 		}
 		top, above := n, n
+		hook := false // an agent middleware's hook is a call site of its own
 		for p := n.parent; p != nil; p = p.parent {
 			above = p
+			if hook {
+				continue
+			}
+			hook = hookName.MatchString(p.Name)
 			if p.Role == schema.RoleChain || p.isCall() {
 				top = p
 			}
@@ -536,7 +546,7 @@ func (a *account) findCallSites() {
 
 // siteName is the name that a library gives a call site, else the span's own.
 func siteName(top *node) string {
-	if top.TaskKey == "" && top.Node != "" {
+	if top.Node != "" && (top.TaskKey == "" || hookName.MatchString(top.Node)) {
 		return top.Node
 	}
 	return top.Name

@@ -194,6 +194,7 @@ func splitByGraphRoot(g *runGroup) []*runGroup {
 	}
 	isRoot := make(map[*schema.Span]bool)
 	scopeOf := make(map[string]string) // a task's instrumentation
+	rootOf := make(map[string]*schema.Span)
 	for _, s := range g.spans {
 		if s.GraphRoot && s.TaskKey == "" {
 			isRoot[s] = true
@@ -207,40 +208,28 @@ func splitByGraphRoot(g *runGroup) []*runGroup {
 				return nil // two instrumentations show one graph
 			}
 			scopeOf[s.TaskKey] = s.Scope
+			if first, seen := rootOf[s.TaskKey]; seen && first != parent {
+				return nil // a graph that goes on from its checkpoint is the same run
+			}
+			rootOf[s.TaskKey] = parent
 		}
 	}
 	if len(isRoot) < 2 {
 		return nil
 	}
-	// The outermost graph root of each span, memoised along the way up.
-	owner := make(map[*schema.Span]*schema.Span, len(g.spans))
+	outermost := outermostChains(g.spans, byID, isRoot)
 	var roots []*schema.Span
 	for _, s := range g.spans {
-		var path []*schema.Span
-		var top *schema.Span
-		for at := s; at != nil && len(path) <= len(g.spans); at = byID[at.ParentID] {
-			if known, ok := owner[at]; ok {
-				if known != nil {
-					top = known
-				}
-				break
-			}
-			path = append(path, at)
-			if isRoot[at] {
-				top = at
-			}
-			if at != s && (at.Complete != schema.FlagUnset || at.RunCancelled || at.Step != "" && top != nil) {
+		if !isRoot[s] {
+			continue
+		}
+		for at, n := byID[s.ParentID], 0; at != nil && n <= len(g.spans); at, n = byID[at.ParentID], n+1 {
+			if at.Complete != schema.FlagUnset || at.RunCancelled || at.Step != "" {
 				return nil // the application says itself what the run is, or which step holds the graphs
 			}
-			if at.ParentID.IsZero() {
-				break
-			}
 		}
-		for _, p := range path {
-			owner[p] = top
-		}
-		if top == s {
-			roots = append(roots, s)
+		if top := outermost[s]; !slices.Contains(roots, top) {
+			roots = append(roots, top)
 		}
 	}
 	if len(roots) < 2 {
@@ -255,13 +244,37 @@ func splitByGraphRoot(g *runGroup) []*runGroup {
 		out = append(out, part)
 	}
 	for _, s := range g.spans {
-		root := owner[s]
-		if root == nil {
+		root := outermost[s]
+		if parts[root] == nil {
 			root = rootAt(roots, s)
 		}
 		parts[root].spans = append(parts[root].spans, s)
 	}
 	return out
+}
+
+// outermostChains finds for every span the outermost span of a framework that it is
+// or lies in: a chain contains the graphs below it.
+func outermostChains(spans []*schema.Span, byID map[schema.SpanID]*schema.Span, isRoot map[*schema.Span]bool) map[*schema.Span]*schema.Span {
+	outermost := make(map[*schema.Span]*schema.Span, len(spans))
+	for _, s := range spans {
+		var path []*schema.Span
+		var top *schema.Span
+		for at := s; at != nil && len(path) <= len(spans); at = byID[at.ParentID] {
+			if known, ok := outermost[at]; ok {
+				top = known
+				break
+			}
+			path = append(path, at)
+		}
+		for i := len(path) - 1; i >= 0; i-- { // from above
+			if top == nil && (isRoot[path[i]] || path[i].Role == schema.RoleChain) {
+				top = path[i]
+			}
+			outermost[path[i]] = top
+		}
+	}
+	return outermost
 }
 
 // rootAt is the root that was open when s began, else the last before it, else the first.

@@ -103,7 +103,7 @@ func (a *account) actsAsRoot(r *node) bool {
 // judgeExecutions marks what was lost and what was handled.
 func (a *account) judgeExecutions() {
 	for _, e := range a.executions {
-		repeated := e.next != nil && e.next.charge != ""
+		repeated := e.next != nil && (e.next.charge != "" || e.next.fallback)
 		e.lost = e.ending == EndingFailed || e.counter || repeated
 		if e.ending != EndingFailed || repeated {
 			continue
@@ -146,11 +146,11 @@ func (v *visit) start() int64     { return v.executions[0].start }
 func visitsOf(list []*execution) []*visit {
 	var out []*visit
 	for _, e := range list {
-		if e.charge != "" {
+		if e.charge != "" || e.fallback {
 			continue
 		}
 		v := &visit{executions: []*execution{e}}
-		for n := e.next; n != nil && n.charge != ""; n = n.next {
+		for n := e.next; n != nil && (n.charge != "" || n.fallback); n = n.next {
 			v.executions = append(v.executions, n)
 		}
 		out = append(out, v)
@@ -160,8 +160,14 @@ func visitsOf(list []*execution) []*visit {
 
 func (v *visit) outcome() Outcome {
 	last := v.last()
-	retries, fallbacks := len(v.executions)-1, 0
+	retries, fallbacks := 0, 0
 	for _, e := range v.executions {
+		if e.charge != "" {
+			retries++
+		}
+		if e.fallback {
+			fallbacks++
+		}
 		for _, c := range e.calls {
 			switch c.charge {
 			case "":

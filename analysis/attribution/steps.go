@@ -101,7 +101,7 @@ func (a *account) stepOf(run *Run, name string, executions []*execution) Step {
 		s.Wasted.CostUSD = &cost
 	}
 	visits := visitsOf(executions)
-	s.Visits = len(visits)
+	s.Visits = s.Executions - charges[string(LayerNode)] - charges[string(LayerOrchestrator)] - charges[string(LayerWorker)]
 	a.writeVisits(run, &s, visits)
 	s.Fallbacks = charges[ChargeFallback]
 	if s.Operations > 0 {
@@ -147,10 +147,16 @@ func (a *account) writeVisits(run *Run, s *Step, visits []*visit) {
 		last := v.last()
 		op := Operation{
 			Step: s.Step, Grain: GrainExecution, TraceID: last.trace, Outcome: v.outcome(), Attempts: len(v.executions),
-			Retries: len(v.executions) - 1, StartNs: v.start(), EndNs: last.end, CountsInStep: counts,
+			StartNs: v.start(), EndNs: last.end, CountsInStep: counts,
 		}
 		var classes []string
 		for _, e := range v.executions {
+			if e.charge != "" {
+				op.Retries++
+			}
+			if e.fallback {
+				op.Fallbacks++
+			}
 			if e.node != nil {
 				op.Limit = max(op.Limit, int(e.node.AttemptLimit))
 			}

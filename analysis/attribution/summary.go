@@ -158,6 +158,9 @@ func (a *account) executionRow(e *execution) Attempt {
 	if out.Evidence == "" {
 		out.Evidence = EvidenceStructure
 	}
+	if e.fallback {
+		out.Charge, out.FallbackFrom, out.FallbackReason = ChargeFallback, e.node.FallbackFrom, orText(e.node.FallbackReason, e.prev.errorClass)
+	}
 	if e.ending != EndingSucceeded {
 		out.ErrorClass, out.HTTPStatus = e.errorClass, e.httpStatus
 	}

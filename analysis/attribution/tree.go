@@ -21,8 +21,12 @@ type node struct {
 	exec      *execution // the innermost execution that this span is or lies in
 	shadow    bool       // another instrumentation shows the same
 	sending   bool       // a send lies below it
+	holds     bool       // an execution lies below it
 	unitLost  bool       // it is an attempt that did not contribute to a success
 	modelled  bool       // a model call lies below it
+	again     *node      // the unit whose repeat or fallback it is
+	continued bool       // another unit repeats it
+	usedUp    bool       // attempts were repeated directly below it
 	attempt   *callAttempt
 	lead      *callAttempt // the first call at or below it
 	lastModel string       // the requested model of the last model call at or below it

@@ -52,7 +52,7 @@ func (r *reading) readLangfuse() {
 		row.InputHash = xxhash.Sum64String(input) | 1
 	}
 	if row.Role == schema.RoleChain {
-		r.readOutput(a.text(prefix + "output"))
+		r.readOutput(a.text(prefix+"output"), a.text(prefix+"input"))
 	}
 	r.readLangGraph(get)
 	if row.ThreadID == "" {

@@ -49,7 +49,7 @@ func (r *reading) readLangSmith() {
 		row.InputHash = xxhash.Sum64String(input) | 1
 	}
 	if row.Role == schema.RoleChain {
-		r.readOutput(a.text("gen_ai.completion"))
+		r.readOutput(a.text("gen_ai.completion"), a.text("gen_ai.prompt"))
 	}
 	if row.Provider == "langchain" {
 		row.Provider = ""

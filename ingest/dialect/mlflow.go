@@ -38,7 +38,7 @@ func (r *reading) readMLflow() {
 		row.InputHash = xxhash.Sum64String(input) | 1
 	}
 	if row.Role == schema.RoleChain {
-		r.readOutput(a.text("mlflow.spanOutputs"))
+		r.readOutput(a.text("mlflow.spanOutputs"), a.text("mlflow.spanInputs"))
 	}
 	if session := unquoted(a.text("mlflow.trace.session")); session != "" && row.ThreadID == "" {
 		row.ThreadID = clip(session, schema.MaxName)

@@ -50,7 +50,7 @@ func (r *reading) readOpenInference() {
 		row.InputHash = xxhash.Sum64String(input) | 1
 	}
 	if row.Role == schema.RoleChain {
-		r.readOutput(a.text("output.value"))
+		r.readOutput(a.text("output.value"), a.text("input.value"))
 	}
 	r.readLangGraph(jsonMetadata(a.text("metadata")))
 }

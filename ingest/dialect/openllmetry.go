@@ -57,9 +57,9 @@ func (r *reading) readOpenLLMetry() {
 	if row.Role == schema.RoleChain {
 		output := gjson.Get(a.text("traceloop.entity.output", "gen_ai.task.output"), "outputs")
 		if output.Type == gjson.String {
-			r.readOutput(output.String())
+			r.readOutput(output.String(), gjson.Get(input, "inputs").Raw)
 		} else {
-			r.readOutput(output.Raw)
+			r.readOutput(output.Raw, gjson.Get(input, "inputs").Raw)
 		}
 	}
 	r.readLangGraph(get)

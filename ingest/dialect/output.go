@@ -13,9 +13,10 @@ import (
 
 var failureWords = []string{"error", "failed", "failure"}
 
-// readOutput tests the top level of a step's own output.
-func (r *reading) readOutput(output string) {
-	if reason := failureInOutput(output); reason != "" {
+// readOutput tests the top level of a step's own output. A step that hands on the
+// whole state it was given does not tell a failure of its own.
+func (r *reading) readOutput(output, input string) {
+	if reason := failureInOutput(output); reason != "" && !handedOn(output, input, reason) {
 		r.row.OutputFailed, r.row.OutputReason = true, reason
 	}
 	if m := middlewareText.FindStringSubmatch(output); m != nil {
@@ -81,6 +82,22 @@ func failureInCommands(list gjson.Result) string {
 		return reason == ""
 	})
 	return reason
+}
+
+// handedOn tells whether the output holds all of the input and the same failure as it.
+func handedOn(output, input, reason string) bool {
+	in, out := gjson.Parse(strings.TrimSpace(input)), gjson.Parse(strings.TrimSpace(output))
+	if !in.IsObject() || !out.IsObject() || failureInObject(in) != reason {
+		return false
+	}
+	key, _, _ := strings.Cut(reason, " ")
+	keys, all := 0, true
+	in.ForEach(func(name, _ gjson.Result) bool {
+		keys++
+		all = out.Get(gjson.Escape(name.String())).Exists()
+		return all
+	})
+	return all && keys >= 2 && in.Get(key).Raw == out.Get(key).Raw
 }
 
 func emptyJSON(v gjson.Result) bool {

@@ -237,8 +237,7 @@ func (r *reading) readEvents() {
 			row.FallbackFrom = orElse(row.FallbackFrom, clip(a.text("fallback.from"), schema.MaxName))
 			row.FallbackTo = orElse(row.FallbackTo, clip(a.text("fallback.to"), schema.MaxName))
 			row.FallbackReason = orElse(row.FallbackReason, shortReason(a.text("fallback.reason")))
-		case name == "run.heartbeat":
-			row.Heartbeat = true
+		case name == "run.heartbeat": // a sign of life changes nothing else on the span that carries it
 			if id := a.text("run.id"); id != "" && row.RunID == "" {
 				row.RunID, row.RunIDRank = clip(id, schema.MaxName), 1
 			}

@@ -1,6 +1,13 @@
 package dialect
 
-import "github.com/retryledger/retryledger/schema"
+import (
+	"net/url"
+	"strings"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/retryledger/retryledger/schema"
+)
 
 // The OpenTelemetry semantic conventions that other dialects build on: GenAI, HTTP
 // and RPC, with old and new names.
@@ -41,10 +48,27 @@ func (r *reading) readSemconv() {
 		switch {
 		case a.has("http.request.method") || a.has("http.method"):
 			row.Role = schema.RoleHTTP
+			row.InputHash = r.requestHash()
 		case a.has("rpc.system") || a.has("rpc.system.name"):
 			row.Role = schema.RoleRPC
 		}
 	}
+}
+
+// requestHash identifies what an HTTP request asked for, by method and path: another
+// path is no repeat, another host may be.
+func (r *reading) requestHash() uint64 {
+	path := r.attrs.text("url.path", "http.target")
+	if path == "" {
+		if u, err := url.Parse(r.attrs.text("url.full", "http.url")); err == nil {
+			path = u.Path
+		}
+	}
+	path, _, _ = strings.Cut(path, "?")
+	if path == "" {
+		return 0
+	}
+	return xxhash.Sum64String(r.attrs.text("http.request.method", "http.method")+" "+path) | 1
 }
 
 // tokens sets a count of tokens where one of keys states it.
