@@ -3,6 +3,7 @@ package schema
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/ClickHouse/clickhouse-go/v2"
 	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
@@ -219,12 +220,12 @@ func Watermark(ctx context.Context, conn driver.Conn) (us int64, err error) {
 func SetWatermark(ctx context.Context, conn driver.Conn, us int64) error {
 	type progress struct {
 		name string
-		us   int64
+		at   time.Time
 	}
 	err := insert(ctx, conn, "attribution_progress", []column[progress]{
 		field("name", func(p *progress) *string { return &p.name }),
-		field("watermark", func(p *progress) *int64 { return &p.us }),
-	}, []progress{{progressName, us}})
+		field("watermark", func(p *progress) *time.Time { return &p.at }),
+	}, []progress{{progressName, time.UnixMicro(us)}})
 	if err != nil {
 		return fmt.Errorf("record how far attribution has come: %w", err)
 	}

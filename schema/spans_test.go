@@ -1,0 +1,280 @@
+package schema
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+// fillSpan draws a value for every field, so that a field that is added to Span
+// and forgotten in the table fails the test.
+func fillSpan(t *rapid.T, v reflect.Value, label string) {
+	switch v.Kind() {
+	case reflect.Struct:
+		for i := range v.NumField() {
+			fillSpan(t, v.Field(i), label+"."+v.Type().Field(i).Name)
+		}
+	case reflect.Slice:
+		n := rapid.IntRange(0, 2).Draw(t, label+" length")
+		if n > 0 {
+			v.Set(reflect.MakeSlice(v.Type(), n, n))
+		}
+		for i := range n {
+			fillSpan(t, v.Index(i), fmt.Sprintf("%s[%d]", label, i))
+		}
+	case reflect.Array:
+		for i := range v.Len() {
+			v.Index(i).SetUint(uint64(rapid.Byte().Draw(t, label)))
+		}
+	case reflect.String:
+		v.SetString(rapid.StringN(0, 5, 20).Draw(t, label))
+	case reflect.Bool:
+		v.SetBool(rapid.Bool().Draw(t, label))
+	case reflect.Int8:
+		v.SetInt(int64(rapid.Int8Range(-1, 1).Draw(t, label)))
+	case reflect.Int32:
+		v.SetInt(int64(rapid.Int32Range(-1, math.MaxInt32).Draw(t, label)))
+	case reflect.Int64:
+		v.SetInt(rapid.Int64Min(-1).Draw(t, label))
+	case reflect.Uint64:
+		v.SetUint(rapid.Uint64().Draw(t, label))
+	case reflect.Float64:
+		v.SetFloat(rapid.OneOf(rapid.Float64(), rapid.Just(math.NaN())).Draw(t, label))
+	default:
+		t.Fatalf("%s: a field of type %s is new here", label, v.Type())
+	}
+}
+
+func TestSpanThroughTheStoreAndBack(t *testing.T) {
+	db := migrated(t)
+	rapid.Check(t, func(rt *rapid.T) {
+		var span Span
+		fillSpan(rt, reflect.ValueOf(&span).Elem(), "span")
+		span.ReceivedNs = noon // or its retention would end
+		// Any end is taken, real or not.
+		span.EndNs = rapid.OneOf(rapid.Just(span.EndNs), rapid.Int64(), rapid.Int64Range(firstNs, lastNs-1), rapid.Just(int64(0))).Draw(rt, "end")
+		require.NoError(rt, InsertSpans(t.Context(), db.Conn, []Span{span}))
+		found, err := SpansOfTraces(t.Context(), db.Conn, []TraceID{span.TraceID}, 1000)
+		require.NoError(rt, err)
+		require.NotNil(rt, found[span.TraceID])
+		for _, got := range found[span.TraceID].Spans {
+			if got.SpanID != span.SpanID || got.ContentHash != span.ContentHash {
+				continue // of another draw
+			}
+			if math.IsNaN(span.CostUSD) && math.IsNaN(got.CostUSD) {
+				span.CostUSD, got.CostUSD = 0, 0
+			}
+			require.Equal(rt, span, got)
+			return
+		}
+		rt.Fatal("the span is not there")
+	})
+}
+
+func TestLaterEndThenLargerHashWins(t *testing.T) {
+	base := plainSpan(1)
+	version := func(endNs int64, hash uint64, name string, receivedNs int64) Span {
+		s := base
+		s.EndNs, s.ContentHash, s.Name, s.ReceivedNs = endNs, hash, name, receivedNs
+		return s
+	}
+	day := dayNs
+	winner := version(base.EndNs+day, 5, "winner", noon+5)
+	losers := []Span{
+		version(base.EndNs, 9, "earlier", noon+9),
+		version(base.EndNs+day, 4, "smaller hash", noon+9),
+		version(0, 99, "not real", noon+9),
+		winner, // again
+	}
+	db := migrated(t)
+	check := func(when string) {
+		for order := range len(losers) + 1 {
+			id := TraceID{byte(order + 1)}
+			found, err := SpansOfTraces(t.Context(), db.Conn, []TraceID{id}, 100)
+			require.NoError(t, err)
+			require.Len(t, found[id].Spans, 1)
+			assert.Equal(t, "winner", found[id].Spans[0].Name, "inserted at place %d, %s", order, when)
+			var name string
+			require.NoError(t, db.Conn.QueryRow(t.Context(), "SELECT name FROM spans FINAL WHERE trace_id = unhex(?) ORDER BY version DESC LIMIT 1 BY trace_id, span_id", id.String()).Scan(&name))
+			assert.Equal(t, "winner", name, "SQL decides the same")
+		}
+	}
+	for order := range len(losers) + 1 {
+		for _, s := range slices.Concat(losers[:order], []Span{winner}, losers[order:]) {
+			s.TraceID = TraceID{byte(order + 1)}
+			require.NoError(t, InsertSpans(t.Context(), db.Conn, []Span{s}))
+		}
+	}
+	check("as inserted")
+	require.NoError(t, db.Conn.Exec(t.Context(), "OPTIMIZE TABLE spans FINAL"))
+	check("merged")
+}
+
+func TestInsertOverManyDays(t *testing.T) {
+	db := migrated(t)
+	var spans []Span
+	for n := range 365 {
+		s := plainSpan(n)
+		s.EndNs = noon - int64(n)*dayNs
+		s.TraceID = TraceID{1}
+		spans = append(spans, s)
+	}
+	before := append([]Span{}, spans...)
+	require.NoError(t, InsertSpans(t.Context(), db.Conn, spans))
+	assert.Equal(t, fmt.Sprint(before), fmt.Sprint(spans), "the caller's slice is as it was")
+	found, err := SpansOfTraces(t.Context(), db.Conn, []TraceID{{1}}, 1000)
+	require.NoError(t, err)
+	assert.Len(t, found[TraceID{1}].Spans, 365)
+}
+
+func TestEndsThatCannotBeRealShareOnePartition(t *testing.T) {
+	db := migrated(t)
+	var spans []Span
+	for i, end := range []int64{math.MinInt64, -1, 0, firstNs - 1, lastNs, math.MaxInt64, firstNs, lastNs - 1} {
+		s := plainSpan(i)
+		s.EndNs = end
+		spans = append(spans, s)
+	}
+	require.NoError(t, InsertSpans(t.Context(), db.Conn, spans))
+	var partitions, bucket uint64
+	require.NoError(t, db.Conn.QueryRow(t.Context(), "SELECT uniqExact(_partition_id), countIf(_partition_id = '19700101') FROM spans").Scan(&partitions, &bucket))
+	assert.EqualValues(t, 3, partitions)
+	assert.EqualValues(t, 6, bucket)
+	found, err := SpansOfTraces(t.Context(), db.Conn, []TraceID{spans[0].TraceID}, 100)
+	require.NoError(t, err)
+	assert.Len(t, found[spans[0].TraceID].Spans, len(spans))
+	// The table's own expression and BoundedEnd say the same.
+	rows, err := db.Conn.Query(t.Context(), "SELECT end_ns, received_ns, end_bounded_ns FROM spans")
+	require.NoError(t, err)
+	defer func() { _ = rows.Close() }()
+	for rows.Next() {
+		var end, received, bounded int64
+		require.NoError(t, rows.Scan(&end, &received, &bounded))
+		assert.Equal(t, BoundedEnd(end, received), bounded)
+	}
+	require.NoError(t, rows.Err())
+}
+
+func TestReadIsBounded(t *testing.T) {
+	db := migrated(t)
+	spans := []Span{plainSpan(1), plainSpan(2), plainSpan(3)}
+	require.NoError(t, InsertSpans(t.Context(), db.Conn, spans))
+	_, err := SpansOfTraces(t.Context(), db.Conn, []TraceID{spans[0].TraceID}, 2)
+	require.ErrorIs(t, err, ErrTooManySpans)
+	found, err := SpansOfTraces(t.Context(), db.Conn, []TraceID{spans[0].TraceID, {9}}, 3)
+	require.NoError(t, err)
+	assert.Len(t, found, 1, "a trace without spans is left out")
+	summary, err := SummaryOfTrace(t.Context(), db.Conn, spans[0].TraceID)
+	require.NoError(t, err)
+	assert.EqualValues(t, 3, summary.SpanCount)
+	assert.Equal(t, found[spans[0].TraceID].Inserts, summary.Inserts)
+	assert.Equal(t, found[spans[0].TraceID].InsertedUs, summary.InsertedUs)
+	assert.Equal(t, spans[2].EndNs, summary.LastEndNs)
+}
+
+func TestTracesOfKeys(t *testing.T) {
+	db := migrated(t)
+	var spans []Span
+	for n := range 5 {
+		s := plainSpan(n)
+		s.TraceID = TraceID{byte(n + 1)}
+		s.RunID, s.ThreadID, s.TaskKey = "job-1", "thread-1", fmt.Sprint("task:", n%2)
+		s.EndNs = noon + int64(n)*1e9
+		spans = append(spans, s)
+	}
+	require.NoError(t, InsertSpans(t.Context(), db.Conn, spans))
+	run, task := spans[0].JoinKeys()
+	found, err := TracesOfKeys(t.Context(), db.Conn, []uint64{run}, noon+1e9, noon+3e9, 2)
+	require.NoError(t, err)
+	require.Len(t, found, 2, "at most so many, the latest first")
+	assert.Equal(t, TraceID{4}, found[0].TraceID)
+	assert.Equal(t, TraceID{3}, found[1].TraceID)
+	found, err = TracesOfKeys(t.Context(), db.Conn, []uint64{task}, math.MinInt64, math.MaxInt64, 10)
+	require.NoError(t, err)
+	assert.Len(t, found, 3)
+}
+
+func TestRunKeysAreScoped(t *testing.T) {
+	base := Span{Service: "a", Environment: "prod", RunID: "1", ThreadID: "1", TaskKey: "1"}
+	keys := base.RunKeys()
+	require.Len(t, keys, 3)
+	assert.Len(t, map[uint64]bool{keys[0]: true, keys[1]: true, keys[2]: true}, 3, "a run, a thread and a task of one name are three keys")
+	for name, change := range map[string]func(*Span){
+		"service":     func(s *Span) { s.Service = "b" },
+		"environment": func(s *Span) { s.Environment = "test" },
+		"boundary":    func(s *Span) { s.Service, s.Environment = "apr", "od" },
+	} {
+		other := base
+		change(&other)
+		for i, key := range other.RunKeys() {
+			assert.NotEqual(t, keys[i], key, name)
+		}
+	}
+	otherThread := base
+	otherThread.ThreadID = "2"
+	assert.NotEqual(t, keys[2], otherThread.RunKeys()[2], "a task belongs to its thread")
+	assert.Empty(t, (&Span{Service: "a", TaskKey: "1"}).RunKeys())
+}
+
+func TestErrorsAreToldApart(t *testing.T) {
+	db := migrated(t)
+	assert.False(t, IsRetryable(nil))
+	assert.True(t, IsRetryable(errors.New("connection refused")))
+
+	require.NoError(t, db.Conn.Exec(t.Context(), "RENAME TABLE spans TO hidden"))
+	err := InsertSpans(t.Context(), db.Conn, []Span{plainSpan(1)})
+	require.Error(t, err)
+	assert.True(t, IsRetryable(err), "a table can come back: %v", err)
+	require.NoError(t, db.Conn.Exec(t.Context(), "RENAME TABLE hidden TO spans"))
+
+	// Rows that the store will never take.
+	err = insert(t.Context(), db.Conn, "ledger", []column[LedgerRow]{
+		nested("steps.step", func(r *LedgerRow) *[]StepRow { return &r.Steps }, func(s *StepRow) *string { return &s.Step }),
+		nested("steps.calls", func(r *LedgerRow) *[]RunRow { return &r.Runs }, func(s *RunRow) *int64 { return &s.Spans }),
+	}, []LedgerRow{{Steps: make([]StepRow, 2), Runs: make([]RunRow, 1)}})
+	require.Error(t, err)
+	assert.False(t, IsRetryable(err), "%v", err)
+
+	require.NoError(t, db.Conn.Close())
+	err = InsertSpans(t.Context(), db.Conn, []Span{plainSpan(1)})
+	require.Error(t, err)
+	assert.True(t, IsRetryable(err))
+}
+
+func TestDirtyTracesByInsert(t *testing.T) {
+	db := migrated(t)
+	require.NoError(t, InsertSpans(t.Context(), db.Conn, []Span{plainSpan(1)}))
+	first, err := Clock(t.Context(), db.Conn)
+	require.NoError(t, err)
+	require.NoError(t, InsertSpans(t.Context(), db.Conn, []Span{plainSpan(2), plainSpan(200)}))
+	all, err := DirtyTraces(t.Context(), db.Conn, 0, math.MaxInt64)
+	require.NoError(t, err)
+	require.Len(t, all, 2)
+	after, err := DirtyTraces(t.Context(), db.Conn, first, math.MaxInt64)
+	require.NoError(t, err)
+	require.Len(t, after, 2)
+	before, err := DirtyTraces(t.Context(), db.Conn, 0, first)
+	require.NoError(t, err)
+	require.Len(t, before, 1)
+	require.Len(t, before[0].Tokens, 1)
+	for _, d := range all {
+		if d.TraceID == before[0].TraceID {
+			assert.Len(t, d.Tokens, 2)
+			assert.Contains(t, d.Tokens, before[0].Tokens[0])
+		}
+	}
+	next, err := NextInsert(t.Context(), db.Conn, first)
+	require.NoError(t, err)
+	assert.Equal(t, after[0].FirstInsertedUs, next)
+	next, err = NextInsert(t.Context(), db.Conn, time.Now().Add(time.Hour).UnixMicro())
+	require.NoError(t, err)
+	assert.Zero(t, next)
+}
