@@ -73,7 +73,7 @@ FROM (
             toUInt8(isNotNull(retries_transport) + 2 * isNotNull(retries_call) + 4 * isNotNull(retries_node)
                 + 8 * isNotNull(retries_orchestrator) + 16 * isNotNull(retries_worker)), over_budget
         FROM steps
-        WHERE ` + ofAccounts + `
+        WHERE ` + ofAccounts + ` AND ` + ofOneRun + ` IN (SELECT ` + ofOneRun + ` FROM attempts WHERE step != '' AND ` + inWindow + `)
     )
     GROUP BY run, step
     HAVING countIf(source != 'account') > 0
