@@ -146,7 +146,8 @@ func (r *spanReader) read(ctx context.Context, conn driver.Conn, c cluster) erro
 	}
 	dests = append(dests, &insertedUs, &token)
 	for rows.Next() {
-		if r.rows++; r.rows > r.limit {
+		r.rows++
+		if r.rows > r.limit {
 			return ErrTooManySpans
 		}
 		next = Span{}

@@ -42,7 +42,9 @@ type Config struct {
 	BatchTraces int `mapstructure:"batch_traces"`
 }
 
-func createDefaultConfig() component.Config {
+func createDefaultConfig() component.Config { return defaultConfig() }
+
+func defaultConfig() *Config {
 	limits := attribution.Defaults()
 	return &Config{
 		Store:           component.NewID(ledgerstore.Type),

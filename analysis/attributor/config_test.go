@@ -35,7 +35,7 @@ func load(t *testing.T, path string) *Config {
 	t.Helper()
 	conf, err := confmaptest.LoadConf(path)
 	require.NoError(t, err)
-	config := createDefaultConfig().(*Config)
+	config := defaultConfig()
 	require.NoError(t, conf.Unmarshal(config))
 	return config
 }
@@ -65,7 +65,7 @@ func TestConfigFiles(t *testing.T) {
 }
 
 func TestDefaultConfig(t *testing.T) {
-	config := createDefaultConfig().(*Config)
+	config := defaultConfig()
 	require.NoError(t, componenttest.CheckConfigStruct(config))
 	assert.Equal(t, config, load(t, "testdata/empty.yaml"))
 

@@ -3,6 +3,7 @@ package attributor
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -17,6 +18,9 @@ import (
 
 // longestPause bounds the wait after a pass that the store did not let through.
 const longestPause = 10 * time.Second
+
+// shutdownWithin bounds the wait for an account at work.
+const shutdownWithin = 5 * time.Second
 
 // attributor runs a Runner until it is shut down.
 type attributor struct {
@@ -96,8 +100,19 @@ func (a *attributor) Shutdown(ctx context.Context) error {
 		return nil
 	}
 	a.stop()
-	a.loop.Wait()
 	a.stop = nil
+	// Every wait on the store ends at once. Only an account may not: it is pure
+	// computation, and a run can be large.
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		a.loop.Wait()
+	}()
+	select {
+	case <-ended:
+	case <-time.After(shutdownWithin):
+		return fmt.Errorf("the account of a run took longer than %s and was left behind; it is made again at the next start", shutdownWithin)
+	}
 	// The progress is written down so that the next start need not look for it.
 	// A store that is not there takes nothing and is not waited for.
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)

@@ -46,7 +46,7 @@ func (s *lateStore) Conn(ctx context.Context) (driver.Conn, error) {
 
 func started(t *testing.T, s *lateStore) *attributor {
 	t.Helper()
-	config := createDefaultConfig().(*Config)
+	config := defaultConfig()
 	config.Interval = 50 * time.Millisecond
 	ext, err := NewFactory().Create(t.Context(), extensiontest.NewNopSettings(Type), config)
 	require.NoError(t, err)

@@ -9,6 +9,7 @@ package attributor
 
 import (
 	"context"
+	"fmt"
 
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/extension"
@@ -23,5 +24,9 @@ func NewFactory() extension.Factory {
 }
 
 func create(_ context.Context, settings extension.Settings, config component.Config) (extension.Extension, error) {
-	return newAttributor(config.(*Config), settings)
+	c, ok := config.(*Config)
+	if !ok {
+		return nil, fmt.Errorf("the extension %s got a configuration of type %T", settings.ID, config)
+	}
+	return newAttributor(c, settings)
 }

@@ -32,13 +32,14 @@ type store struct {
 }
 
 func newStore(t testing.TB) *store {
+	t.Helper()
 	db := enginetest.Database(t)
 	require.NoError(t, schema.Migrate(t.Context(), db.Conn, schema.MigrateOptions{}))
 	return &store{t: t, conn: db.Conn, base: time.Now().Add(-time.Hour).Truncate(time.Second)}
 }
 
 func (s *store) runner(change ...func(*Config)) *Runner {
-	config := createDefaultConfig().(*Config)
+	config := defaultConfig()
 	for _, c := range change {
 		c(config)
 	}

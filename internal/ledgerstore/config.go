@@ -84,7 +84,9 @@ const (
 
 var logLevels = []string{"none", "fatal", "critical", "error", "warning", "notice", "information", "debug", "trace"}
 
-func createDefaultConfig() component.Config {
+func createDefaultConfig() component.Config { return defaultConfig() }
+
+func defaultConfig() *Config {
 	return &Config{
 		Username: defaultUsername,
 		Database: defaultDatabase,
@@ -165,7 +167,7 @@ func validRetention(name string, d time.Duration) error {
 
 // unusedEngine refuses settings that would be silently without effect.
 func (c *Config) unusedEngine() error {
-	defaults := createDefaultConfig().(*Config).Engine
+	defaults := defaultConfig().Engine
 	if c.Engine.Lib != "" || c.Engine.CacheDir != "" || c.Engine.MemoryLimitMiB != 0 || c.Engine.Port != 0 || c.Engine.HTTPPort != 0 ||
 		c.Engine.LogLevel != defaults.LogLevel || c.Engine.Readonly.HasValue() {
 		return errors.New("engine is set and endpoint too: with an endpoint the collector runs no engine of its own; remove one of the two")

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -43,7 +44,7 @@ func load(t *testing.T, path string) *Config {
 	t.Helper()
 	conf, err := confmaptest.LoadConf(path)
 	require.NoError(t, err)
-	config := createDefaultConfig().(*Config)
+	config := defaultConfig()
 	require.NoError(t, conf.Unmarshal(config))
 	return config
 }
@@ -82,7 +83,7 @@ func TestFullConfigIsRead(t *testing.T) {
 	c := load(t, "testdata/full_engine.yaml")
 	assert.Equal(t, "grafana", c.Engine.Readonly.Get().Username)
 	assert.EqualValues(t, 2048, c.Engine.MemoryLimitMiB)
-	assert.Equal(t, 168.0, c.Retention.Spans.Hours())
+	assert.Equal(t, 168*time.Hour, c.Retention.Spans)
 	c = load(t, "testdata/full_endpoint.yaml")
 	assert.True(t, c.TLS.HasValue())
 	assert.Equal(t, "[REDACTED]", c.Password.String())

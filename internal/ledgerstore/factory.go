@@ -6,6 +6,7 @@ package ledgerstore
 
 import (
 	"context"
+	"fmt"
 
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/extension"
@@ -20,5 +21,9 @@ func NewFactory() extension.Factory {
 }
 
 func create(_ context.Context, settings extension.Settings, config component.Config) (extension.Extension, error) {
-	return newStore(config.(*Config), settings), nil
+	c, ok := config.(*Config)
+	if !ok {
+		return nil, fmt.Errorf("the extension %s got a configuration of type %T", settings.ID, config)
+	}
+	return newStore(c, settings), nil
 }

@@ -191,7 +191,7 @@ func (s *ledgerStore) connect(ctx context.Context, opts *clickhouse.Options) (er
 		return err
 	}
 	err = schema.CreateDatabase(ctx, root, s.config.Database)
-	if err = errors.Join(err, root.Close()); err != nil {
+	if err := errors.Join(err, root.Close()); err != nil {
 		return err
 	}
 	own := *opts

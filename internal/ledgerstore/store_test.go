@@ -32,7 +32,7 @@ func (h host) GetExtensions() map[component.ID]component.Component { return h.ex
 // created is a store that has not been started and is shut down with the test.
 func created(t *testing.T, change func(*Config)) (*ledgerStore, *observer.ObservedLogs) {
 	t.Helper()
-	config := createDefaultConfig().(*Config)
+	config := defaultConfig()
 	config.DataDir = t.TempDir()
 	change(config)
 	require.NoError(t, confmap.Validate(config))
@@ -42,11 +42,13 @@ func created(t *testing.T, change func(*Config)) (*ledgerStore, *observer.Observ
 	ext, err := NewFactory().Create(t.Context(), settings, config)
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, ext.Shutdown(context.Background())) })
-	return ext.(*ledgerStore), logs
+	s, ok := ext.(*ledgerStore)
+	require.True(t, ok)
+	return s, logs
 }
 
 // sharedEngine lets the store use an engine that the test may use too.
-func sharedEngine(t *testing.T, e *engine.Engine) func(*Config) {
+func sharedEngine(e *engine.Engine) func(*Config) {
 	opts := e.ClientOptions()
 	return func(c *Config) {
 		c.Endpoint = opts.Addr[0]
@@ -90,6 +92,7 @@ func TestEmbeddedEngine(t *testing.T) {
 }
 
 func canceled(t *testing.T) context.Context {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	return ctx
@@ -97,7 +100,7 @@ func canceled(t *testing.T) context.Context {
 
 func TestEndpointThatRefuses(t *testing.T) {
 	e := enginetest.Start(t, engine.Options{})
-	onEngine := sharedEngine(t, e)
+	onEngine := sharedEngine(e)
 
 	s, _ := created(t, func(c *Config) { onEngine(c); c.Password = "wrong-secret" })
 	err := s.Start(t.Context(), componenttest.NewNopHost())
@@ -122,7 +125,7 @@ func TestEndpointThatRefuses(t *testing.T) {
 func TestEndpointThatComesLater(t *testing.T) {
 	opts := engine.Options{DataDir: t.TempDir(), Listen: net.JoinHostPort("127.0.0.1", strconv.Itoa(freePort(t)))}
 	e := enginetest.Start(t, opts) // makes the password
-	onEngine := sharedEngine(t, e)
+	onEngine := sharedEngine(e)
 	require.NoError(t, e.Shutdown(t.Context()))
 
 	s, logs := created(t, onEngine)
@@ -166,5 +169,7 @@ func freePort(t *testing.T) int {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer func() { _ = l.Close() }()
-	return l.Addr().(*net.TCPAddr).Port
+	addr, ok := l.Addr().(*net.TCPAddr)
+	require.True(t, ok)
+	return addr.Port
 }
