@@ -109,6 +109,9 @@ func (a *account) judge(e *execution) {
 	case schema.FlowNone, schema.FlowCommand:
 	}
 	e.failed = e.ending == EndingFailed || e.violated
+	if e.ending == EndingFailed && e.violated && e.errorClass == "" {
+		e.errorClass = "ContractViolation"
+	}
 	if e.node != nil && e.node.StatedExhausted && !e.node.OutputFailed && !failedUnit(e.node) && !a.failedModel[e] {
 		e.failed = e.violated // tools gave up and said so: what an agent does next is its loop, no retry
 	}

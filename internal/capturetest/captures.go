@@ -56,7 +56,7 @@ type TrueStep struct {
 	} `json:"tokens"`
 }
 
-var requestFile = regexp.MustCompile(`^\d+\.(pb|json)$`)
+var requestFile = regexp.MustCompile(`^\d+\.(pb|json)(\.gz)?$`)
 
 // All reads every capture below testdata/captures of the module, sorted by cell.
 func All(t testing.TB) []Capture {
@@ -92,6 +92,11 @@ func All(t testing.TB) []Capture {
 		}
 	}
 	return captures
+}
+
+// Folders narrows captures to those of some instrumentations.
+func Folders(captures []Capture, instrumentations ...string) []Capture {
+	return slices.DeleteFunc(captures, func(c Capture) bool { return !slices.Contains(instrumentations, c.Instrumentation) })
 }
 
 // One reads the capture of one cell, such as "openinference/c_nested_9".

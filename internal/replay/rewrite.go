@@ -73,7 +73,7 @@ func (i Identities) uuid(id string) string {
 // run, a thread or a task, by the last segment of the name, underscores for dots.
 var identifying = []string{
 	"run_id", "thread_id", "session_id", "conversation_id", "agent_call_id",
-	"checkpoint_ns", "checkpoint_id", "langgraph_checkpoint_ns", "task_id",
+	"checkpoint_ns", "checkpoint_id", "langgraph_checkpoint_ns", "task_id", "temporalWorkflowID", "temporalRunID",
 }
 
 func isIdentifying(key string) bool {
