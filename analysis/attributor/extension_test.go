@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/component/componenttest"
-	"go.opentelemetry.io/collector/extension/extensioncapabilities"
 	"go.opentelemetry.io/collector/extension/extensiontest"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
@@ -50,10 +49,12 @@ func started(t *testing.T, s *lateStore) *attributor {
 	config.Interval = 50 * time.Millisecond
 	ext, err := NewFactory().Create(t.Context(), extensiontest.NewNopSettings(Type), config)
 	require.NoError(t, err)
-	assert.Equal(t, []component.ID{component.NewID(ledgerstore.Type)}, ext.(extensioncapabilities.Dependent).Dependencies())
+	attr, ok := ext.(*attributor)
+	require.True(t, ok)
+	assert.Equal(t, []component.ID{component.NewID(ledgerstore.Type)}, attr.Dependencies())
 	require.NoError(t, ext.Start(t.Context(), host{store: s}))
 	t.Cleanup(func() { assert.NoError(t, ext.Shutdown(context.Background())) })
-	return ext.(*attributor)
+	return attr
 }
 
 func TestExtensionFollowsTheStore(t *testing.T) {

@@ -3,6 +3,7 @@ package attributor
 import (
 	"context"
 	"encoding/binary"
+	"encoding/json"
 	"fmt"
 	"math"
 	"slices"
@@ -94,9 +95,13 @@ func (s *store) insertAsOf(us int64, spans ...schema.Span) {
 	s.t.Helper()
 	s.insert(spans...)
 	for _, span := range spans {
-		cond := fmt.Sprintf("trace_id = unhex('%s') AND span_id = unhex('%x')", span.TraceID, span.SpanID)
+		cond := fmt.Sprintf("trace_id = unhex('%s') AND span_id = unhex('%s') AND content_hash = %d", span.TraceID, span.SpanID, span.ContentHash)
 		require.NoError(s.t, s.conn.Exec(s.t.Context(), fmt.Sprintf(
 			"ALTER TABLE spans UPDATE inserted_at = fromUnixTimestamp64Micro(%d, 'UTC') WHERE %s SETTINGS mutations_sync = 1", us, cond)))
+		var n uint64
+		require.NoError(s.t, s.conn.QueryRow(s.t.Context(), fmt.Sprintf(
+			"SELECT count() FROM spans WHERE %s AND inserted_at = fromUnixTimestamp64Micro(%d, 'UTC')", cond, us)).Scan(&n))
+		require.EqualValues(s.t, 1, n)
 	}
 }
 
@@ -520,4 +525,39 @@ func TestAttributorsConverge(t *testing.T) {
 	assert.Equal(t, s.summary(), got)
 	assert.Len(t, got, 27)
 	assert.Equal(t, fmt.Sprintf("run-0: traces 1+2, %d attempts, unflagged", 4*rounds), got[13])
+}
+
+// What attribution says of the spans is what the ledger says, however the spans
+// came in.
+func TestLedgerIsTheAccount(t *testing.T) {
+	s := newStore(t)
+	r := s.runner()
+	r.account = attribution.Account
+	var spans []schema.Span
+	for n := 2; n <= 5; n++ { // three failed calls and one that succeeded, of one step
+		spans = append(spans, s.span(1, n, func(s *schema.Span) {
+			s.Failed, s.ErrorClass, s.HTTPStatus = n < 5, "RateLimitError", 429
+			s.InputTokens, s.OutputTokens = int64(10*n), int64(n)
+		}))
+	}
+	spans = append(spans, s.span(1, 1, func(s *schema.Span) {
+		s.Role, s.Name, s.EndNs = schema.RoleChain, "pipeline", s.EndNs+10e9
+		s.Violations = []schema.Violation{{Node: "rank", Key: "deduplicated", Direction: "input", TimeNs: s.StartNs}}
+	}))
+	for _, span := range spans {
+		s.insert(span)
+		s.pass(r, s.now())
+	}
+	want := attribution.Account(spans, r.config.options(s.now()))
+	require.Len(t, want.Runs, 1)
+	require.NotEmpty(t, want.Runs[0].Steps)
+	got, err := ledger.Read(t.Context(), s.conn, want.Runs[0].RunID)
+	require.NoError(t, err)
+	wantJSON, err := json.Marshal(want.Runs)
+	require.NoError(t, err)
+	gotJSON, err := json.Marshal(got)
+	require.NoError(t, err)
+	assert.JSONEq(t, string(wantJSON), string(gotJSON))
+	assert.Len(t, got[0].Attempts, len(want.Runs[0].Attempts))
+	assert.Len(t, got[0].Operations, len(want.Runs[0].Operations))
 }
