@@ -1,0 +1,119 @@
+"""Graphs whose nodes are counted, and runs of them."""
+import functools
+import inspect
+import operator
+import time
+import uuid
+from typing import Annotated, Any, Callable, TypedDict
+
+from langgraph.errors import GraphInterrupt, NodeTimeoutError
+from langgraph.graph import END, START, StateGraph
+from langgraph.runtime import get_runtime
+from langgraph.types import RetryPolicy
+
+import telemetry
+from counters import Counters
+from scripted import Failure
+
+
+class State(TypedDict, total=False):
+    question: str
+    answer: str
+    status: Annotated[str, lambda old, new: new]
+    item: int
+    items: Annotated[list[int], operator.add]
+
+
+def policy(max_attempts: int) -> RetryPolicy:
+    """The engine's retry policy of a node. max_attempts includes the first."""
+    return RetryPolicy(max_attempts=max_attempts, initial_interval=0.02, jitter=False,
+                       retry_on=(Failure, NodeTimeoutError))
+
+
+def step(counters: Counters, name: str, node: Callable) -> Callable:
+    """Counts the executions of a node, and writes their spans where nobody else does."""
+    def execution():
+        return counters.execution(name, attempt())
+
+    def attempt() -> int:
+        return get_runtime().execution_info.node_attempt
+
+    if inspect.iscoroutinefunction(node):
+        @functools.wraps(node)
+        async def counted(*args):
+            with execution(), telemetry.step(name, attempt()):
+                return await node(*args)
+    else:
+        @functools.wraps(node)
+        def counted(*args):
+            with execution(), telemetry.step(name, attempt()):
+                return node(*args)
+    return counted
+
+
+def fails(times: int) -> Callable:
+    """A node without a model that fails so many times, then works."""
+    left = [None] * times
+
+    def node(state):
+        time.sleep(0.01)
+        if left:
+            left.pop()
+            raise Failure("the vector store went away")
+        return {"status": "ok"}
+    return node
+
+
+def passes(state) -> dict:
+    """A node that has nothing to tell."""
+    return {}
+
+
+def line(counters: Counters, checkpointer=None, **nodes) -> Any:
+    """A graph of nodes one after the other; a node with options is a pair."""
+    graph, last = StateGraph(State), START
+    for name, node in nodes.items():
+        node, options = node if isinstance(node, tuple) else (node, {})
+        graph.add_node(name, node if hasattr(node, "invoke") else step(counters, name, node), **options)
+        graph.add_edge(last, name)
+        last = name
+    graph.add_edge(last, END)
+    return graph.compile(checkpointer=checkpointer)
+
+
+def config(thread: str) -> dict:
+    return {"configurable": {"thread_id": thread}, "callbacks": list(telemetry.callbacks)}
+
+
+def new_thread() -> str:
+    return uuid.uuid4().hex
+
+
+def completion(result) -> str:
+    return "interrupted" if isinstance(result, dict) and result.get("__interrupt__") else "unflagged"
+
+
+def run(counters: Counters, graph, given={"question": "q1"}, thread: str = "", **options):
+    """Runs a graph; that it fails in the end is part of some stories."""
+    thread = thread or new_thread()
+    try:
+        with telemetry.run(thread):
+            result = graph.invoke(given, config(thread), **options)
+    except Failure:
+        counters.run(thread, "failed")
+        return None
+    counters.run(thread, completion(result))
+    return result
+
+
+async def arun(counters: Counters, graph, given={"question": "q1"}, thread: str = ""):
+    """run for graphs with asynchronous nodes."""
+    thread = thread or new_thread()
+    try:
+        with telemetry.run(thread):
+            result = await graph.ainvoke(given, config(thread))
+    except (Failure, NodeTimeoutError):
+        counters.run(thread, "failed")
+        return None
+    counters.run(thread, completion(result))
+    return result
