@@ -13,6 +13,7 @@ const (
 	kindThread = 'h'
 	kindTask   = 'k'
 	kindBucket = 'b'
+	kindAlone  = 'a'
 )
 
 // RunKeys are the keys by which the traces of one run find each other: the
@@ -20,7 +21,7 @@ const (
 // service and environment. The order has no meaning; a span without any of them
 // has none.
 func (s *Span) RunKeys() []uint64 {
-	keys := make([]uint64, 0, 3)
+	keys := make([]uint64, 0, 4)
 	if s.RunID != "" {
 		keys = append(keys, s.key(kindRun, s.RunID))
 	}
@@ -30,20 +31,37 @@ func (s *Span) RunKeys() []uint64 {
 	if s.TaskKey != "" && s.ThreadID != "" {
 		keys = append(keys, s.key(kindTask, s.TaskKey))
 	}
+	if s.StandsAlone() {
+		keys = append(keys, s.key(kindAlone, s.ThreadID))
+	}
 	return keys
 }
 
-// JoinKeys are the two of RunKeys that join traces for certain: that of the
-// explicit run id, and that of the task within its thread. 0 stands for none. A
-// task without a thread joins nothing: two runs of one input may have equal ones.
-func (s *Span) JoinKeys() (run, task uint64) {
+// StandsAlone tells whether the span is a step or a call that is a trace's root and
+// belongs to a thread: some instrumentations export every step as a trace of its own,
+// without a pipeline's root.
+func (s *Span) StandsAlone() bool {
+	if !s.ParentID.IsZero() || s.ThreadID == "" || s.RunID != "" || s.GraphRoot {
+		return false
+	}
+	return s.Role == RoleModel || s.Role == RoleTool || s.Step != "" || s.TaskKey != "" && s.Node != ""
+}
+
+// JoinKeys are those of RunKeys that join traces: that of the explicit run id, that
+// of the task within its thread, and that of a thread whose steps stand alone. 0
+// stands for none. A task without a thread joins nothing: two runs of one input may
+// have equal ones.
+func (s *Span) JoinKeys() (run, task, alone uint64) {
 	if s.RunID != "" {
 		run = s.key(kindRun, s.RunID)
 	}
 	if s.TaskKey != "" && s.ThreadID != "" {
 		task = s.key(kindTask, s.TaskKey)
 	}
-	return run, task
+	if s.StandsAlone() {
+		alone = s.key(kindAlone, s.ThreadID)
+	}
+	return run, task, alone
 }
 
 func (s *Span) key(kind byte, text string) uint64 {

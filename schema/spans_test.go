@@ -196,7 +196,8 @@ func TestTracesOfKeys(t *testing.T) {
 		spans = append(spans, s)
 	}
 	require.NoError(t, InsertSpans(t.Context(), db.Conn, spans))
-	run, task := spans[0].JoinKeys()
+	run, task, alone := spans[0].JoinKeys()
+	assert.Zero(t, alone, "a span with a run id is found by it")
 	found, err := TracesOfKeys(t.Context(), db.Conn, []uint64{run}, noon+1e9, noon+3e9, 2)
 	require.NoError(t, err)
 	require.Len(t, found, 2, "at most so many, the latest first")
@@ -227,6 +228,24 @@ func TestRunKeysAreScoped(t *testing.T) {
 	otherThread.ThreadID = "2"
 	assert.NotEqual(t, keys[2], otherThread.RunKeys()[2], "a task belongs to its thread")
 	assert.Empty(t, (&Span{Service: "a", TaskKey: "1"}).RunKeys())
+}
+
+func TestStepsThatAreTracesOfTheirOwnAreFoundByTheirThread(t *testing.T) {
+	call := Span{Service: "a", ThreadID: "1", Role: RoleModel}
+	_, _, alone := call.JoinKeys()
+	assert.NotZero(t, alone)
+	assert.Contains(t, call.RunKeys(), alone)
+	for name, change := range map[string]func(*Span){
+		"not a root":        func(s *Span) { s.ParentID = SpanID{1} },
+		"no thread":         func(s *Span) { s.ThreadID = "" },
+		"a run id":          func(s *Span) { s.RunID = "r" },
+		"a pipeline's root": func(s *Span) { s.Role, s.GraphRoot = RoleChain, true },
+		"an agent":          func(s *Span) { s.Role = RoleChain },
+	} {
+		other := call
+		change(&other)
+		assert.False(t, other.StandsAlone(), name)
+	}
 }
 
 func TestErrorsAreToldApart(t *testing.T) {

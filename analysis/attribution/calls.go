@@ -207,6 +207,7 @@ func isUnit(n *node) bool {
 type sequence struct {
 	last    *node
 	ordinal int
+	failing bool     // its last attempt failed
 	tried   []string // the models asked in this round: going back to one begins another
 }
 
@@ -235,14 +236,14 @@ func (a *account) relate(siblings []*node, parent *node) {
 		return
 	}
 	wrapper := parent != nil && parent.FallbackWrapper && !wrapsItsOwnKind(parent)
-	var open []*sequence
+	var open sequences
 	var units []*node
 	var inferred []*callAttempt
 	for _, u := range siblings {
 		if !isUnit(u) {
 			continue
 		}
-		seq, charge, evidence := a.predecessor(u, open, units, wrapper)
+		seq, charge, evidence := a.predecessor(u, &open, units, wrapper)
 		units = append(units, u)
 		explicit := int(u.Attempt)
 		switch {
@@ -250,6 +251,7 @@ func (a *account) relate(siblings []*node, parent *node) {
 			p := seq.last
 			seq.last = u
 			seq.tries(u, charge != ChargeFallback)
+			open.ended(seq)
 			if charge == ChargeFallback {
 				seq.ordinal = max(1, explicit)
 			} else {
@@ -271,18 +273,73 @@ func (a *account) relate(siblings []*node, parent *node) {
 				c.from, c.reason, c.ordinal = u.FallbackFrom, u.FallbackReason, max(1, explicit)
 				c.unit = u
 			}
-			open = append(open, begin(u, max(1, explicit)))
+			open.begin(begin(u, max(1, explicit)))
 		default:
 			if explicit == 1 && u.lead == nil && u.attempt == nil {
 				a.attemptOf(u, GrainWork)
 			}
-			open = append(open, begin(u, max(1, explicit)))
+			open.begin(begin(u, max(1, explicit)))
 		}
 	}
 	// A wrapper that holds nothing but the attempts of one thing is itself the evidence.
-	if len(open) == 1 && parent != nil && parent.Role == schema.RoleChain && !parent.isExecution() && !parent.GraphRoot {
+	if open.count == 1 && parent != nil && parent.Role == schema.RoleChain && !parent.isExecution() && !parent.GraphRoot {
 		for _, row := range inferred {
 			row.evidence = EvidenceStructure
+		}
+	}
+}
+
+// sequences are those that the next sibling may continue. Only a failed attempt is
+// repeated, unless the repeat states its number.
+type sequences struct {
+	count  int
+	last   *sequence
+	failed []*sequence            // whose last attempt failed, by its time
+	named  map[string][]*sequence // all, by the name of their attempts
+}
+
+func (o *sequences) begin(s *sequence) {
+	o.count++
+	o.last = s
+	o.ended(s)
+}
+
+// ended notes how the last attempt of a sequence ended.
+func (o *sequences) ended(s *sequence) {
+	if o.named == nil {
+		o.named = make(map[string][]*sequence)
+	}
+	if list := o.named[s.last.base]; len(list) == 0 || list[len(list)-1] != s {
+		o.named[s.last.base] = append(list, s) // a fallback has a name of its own
+	}
+	s.failing = false
+	if failedUnit(s.last) {
+		s.failing = true
+		o.failed = append(o.failed, s)
+	}
+}
+
+// maxSiblings bounds how many sequences are looked at for one sibling, and how many
+// siblings for one sequence, so that the cost of many siblings stays linear.
+const maxSiblings = 128
+
+// candidates visits the sequences that u may continue, the latest first.
+func (o *sequences) candidates(u *node, visit func(*sequence)) {
+	list := o.failed
+	if u.Attempt >= 2 {
+		list = o.named[u.base]
+	}
+	for i, seen := len(list)-1, 0; i >= 0 && seen < maxSiblings; i-- {
+		if u.Attempt < 2 && !list[i].failing {
+			continue
+		}
+		seen++
+		visit(list[i])
+	}
+	if u.Attempt < 2 && len(o.failed) > 2*maxSiblings { // forget what can no longer be continued
+		o.failed = slices.DeleteFunc(o.failed, func(s *sequence) bool { return !s.failing })
+		if len(o.failed) > maxSiblings {
+			o.failed = slices.Delete(o.failed, 0, len(o.failed)-maxSiblings)
 		}
 	}
 }
@@ -307,25 +364,25 @@ func layerOf(u *node) Layer {
 func failedUnit(u *node) bool { return u.Failed || u.StepFailed == schema.FlagYes }
 
 // predecessor finds the sequence that u continues, and how it is charged.
-func (a *account) predecessor(u *node, open []*sequence, units []*node, wrapper bool) (*sequence, string, Evidence) {
+func (a *account) predecessor(u *node, open *sequences, units []*node, wrapper bool) (*sequence, string, Evidence) {
 	evidence := EvidenceInferred
 	if u.AttemptEvidence != "" && u.Attempt >= 2 {
 		evidence = Evidence(u.AttemptEvidence)
 	}
-	if wrapper && len(open) > 0 { // the candidates of a fallback, in order
-		return open[len(open)-1], ChargeFallback, EvidenceStructure
+	if wrapper && open.last != nil { // the candidates of a fallback, in order
+		return open.last, ChargeFallback, EvidenceStructure
 	}
 	var best *sequence
 	bestCharge := ""
 	bestScore := -1
-	for _, seq := range open {
+	open.candidates(u, func(seq *sequence) {
 		p := seq.last
 		if p.exec != u.exec || p.EndNs > u.StartNs+a.tree.slack || p.StartNs > u.StartNs {
-			continue // of another step, or they overlap: no repeat
+			return // of another step, or they overlap: no repeat
 		}
 		charge := a.repeats(u, p, seq, units)
 		if charge == "" {
-			continue
+			return
 		}
 		score := 0
 		if u.InputHash != 0 && u.InputHash == p.InputHash {
@@ -337,10 +394,11 @@ func (a *account) predecessor(u *node, open []*sequence, units []*node, wrapper 
 		if int(u.Attempt) == seq.ordinal+1 {
 			score++
 		}
-		if score > bestScore || score == bestScore && p.EndNs > best.last.EndNs && u.Attempt >= 2 {
+		// Of equals the one that waits longest; a numbered one follows the latest.
+		if score > bestScore || score == bestScore && u.Attempt < 2 {
 			best, bestCharge, bestScore = seq, charge, score
 		}
-	}
+	})
 	if best == nil {
 		return nil, "", ""
 	}
@@ -400,8 +458,11 @@ func (n *node) firstModel() string {
 // interrupted tells whether another call began between p and u: repeats are
 // adjacent among their parent's model and tool calls.
 func (a *account) interrupted(p, u *node, units []*node) bool {
-	for i := len(units) - 1; i >= 0; i-- {
+	for i, seen := len(units)-1, 0; i >= 0; i, seen = i-1, seen+1 {
 		q := units[i]
+		if seen > maxSiblings {
+			return true // so far back is not adjacent
+		}
 		if q == p || q.StartNs < p.EndNs-a.tree.slack {
 			if q.StartNs < p.StartNs {
 				return false // units are in time's order

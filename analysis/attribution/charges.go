@@ -257,7 +257,7 @@ func (a *account) repeatTask(e, p *execution) {
 	}
 	layer := LayerNode
 	switch {
-	case e.trace != p.trace, e.node != nil && p.node != nil && e.node.parent != nil && p.node.parent != nil && e.node.parent != p.node.parent:
+	case a.delivered(e, p), e.node != nil && p.node != nil && e.node.parent != nil && p.node.parent != nil && e.node.parent != p.node.parent:
 		// A later trace, or the graph was invoked again and went on from its checkpoint.
 		layer = LayerWorker
 		if !p.failed && (p.ending == EndingSucceeded || p.ending == EndingCancelled) {
@@ -268,6 +268,12 @@ func (a *account) repeatTask(e, p *execution) {
 		p.ending = EndingFailed // cancelled by its own timeout: a lost attempt
 	}
 	link(e, p, layer, EvidenceStructure)
+}
+
+// delivered tells whether e belongs to a later delivery of the run than p: a later
+// trace, unless the traces are one run's only because every step is one of its own.
+func (a *account) delivered(e, p *execution) bool {
+	return e.trace != p.trace && a.group.joinedBy != "inferred"
 }
 
 // stepLayer tells the layers that repeat whole executions.
@@ -288,7 +294,7 @@ func link(e, p *execution, layer Layer, evidence Evidence) {
 func (a *account) repeatEntry(e, p *execution) {
 	layer, evidence := LayerOrchestrator, EvidenceStructure
 	switch {
-	case e.trace != p.trace:
+	case a.delivered(e, p):
 		layer = LayerWorker
 	case outerRepeat(e, p) != "":
 		layer = outerRepeat(e, p)
@@ -470,12 +476,12 @@ func (a *account) invitesRepeat(e, p *execution) bool {
 	case p.ending == EndingInterrupted:
 		return false
 	case e.task == "" && e.attempt >= 2: // an explicit number counts whatever came before
-		return p.ordinal < e.attempt && e.trace == p.trace || p.failed
+		return p.ordinal < e.attempt && !a.delivered(e, p) || p.failed
 	case e.attempt == 1 && e.task == "" && p.failed:
 		return true // a new round that counts from one again
 	case p.failed:
 		return true
-	case e.trace != p.trace:
+	case a.delivered(e, p):
 		return p.ending == EndingUnknown || p.ending == EndingFailed
 	}
 	return false
@@ -566,16 +572,54 @@ func (a *account) chargeCounters() {
 			}
 		}
 	}
+	var marks []*node // spans that stand beside the attempts they tell of
 	for _, n := range a.tree.nodes {
-		if n.exec == nil {
-			continue
-		}
-		a.chargeCounter(n, seen[n])
-		for range int(n.FallbackEvents) - fallbacks[n] {
-			c := a.spanless(n.exec, "", n.EndNs, EvidenceEvent, "", 0, operationOf(n))
-			c.charge, c.from, c.reason = ChargeFallback, n.FallbackFrom, n.FallbackReason
+		switch {
+		case n.exec == nil:
+		case n.Role == schema.RoleAuxiliary && (n.RetryCount > 0 || n.FallbackEvents > 0):
+			marks = append(marks, n)
+		default:
+			a.chargeCounter(n, seen[n])
+			for range int(n.FallbackEvents) - fallbacks[n] {
+				a.spanlessFallback(n)
+			}
 		}
 	}
+	a.chargeMarks(marks)
+}
+
+// chargeMarks charges what marks tell of beyond what the attempts of their execution show.
+func (a *account) chargeMarks(marks []*node) {
+	if len(marks) == 0 {
+		return
+	}
+	type charge struct {
+		exec *execution
+		what string
+	}
+	shown := make(map[charge]int)
+	for _, c := range a.calls {
+		shown[charge{c.exec, c.charge}]++
+	}
+	for _, n := range marks {
+		what := charge{n.exec, string(layerOf(n))}
+		if n.FallbackEvents > 0 {
+			what.what = ChargeFallback
+		}
+		switch {
+		case shown[what] > 0:
+			shown[what]--
+		case n.FallbackEvents > 0:
+			a.spanlessFallback(n)
+		default:
+			a.spanless(n.exec, layerOf(n), n.EndNs, EvidenceAttribute, n.ErrorClass, int(n.HTTPStatus), nil)
+		}
+	}
+}
+
+func (a *account) spanlessFallback(n *node) {
+	c := a.spanless(n.exec, "", n.EndNs, EvidenceEvent, "", 0, operationOf(n))
+	c.charge, c.from, c.reason = ChargeFallback, n.FallbackFrom, n.FallbackReason
 }
 
 func (a *account) chargeCounter(n *node, seen map[Layer]int) {

@@ -265,19 +265,15 @@ func (a *account) placeExplicitSpans() {
 	if len(byStep) == 0 {
 		return
 	}
-	var moves []*node
-	for _, n := range a.tree.nodes {
-		if statesStep(n) && len(byStep[n.Step]) > 0 && n.TaskKey == "" && !below(n, func(p *node) bool { return p.TaskKey != "" || p.Step == n.Step }) {
-			moves = append(moves, n)
-		}
+	for _, list := range byStep {
+		slices.SortFunc(list, compareExecutions)
 	}
-	for _, n := range moves {
-		var host *execution
-		for _, e := range byStep[n.Step] {
-			if e.trace == n.TraceID && a.tree.covers(e.node.Span, n.Span) && (host == nil || e.start > host.start) {
-				host = e
-			}
+	into := make(map[*node]*node)
+	for _, n := range a.tree.nodes {
+		if !statesStep(n) || len(byStep[n.Step]) == 0 || n.TaskKey != "" || below(n, func(p *node) bool { return p.TaskKey != "" || p.Step == n.Step }) {
+			continue
 		}
+		host := a.hostOf(n, byStep[n.Step])
 		if host == nil {
 			continue
 		}
@@ -291,16 +287,39 @@ func (a *account) placeExplicitSpans() {
 			}
 			to = to.children[i]
 		}
-		a.tree.move(n, to)
-		for _, c := range slices.Clone(to.children) { // what the framework saw of it lies in it
-			if c != n && c.Scope == host.node.Scope && a.tree.covers(n.Span, c.Span) && (c.isCall() || n.Role != schema.RoleModel) {
-				a.tree.move(c, n)
+		into[n] = to
+	}
+	if len(into) == 0 {
+		return
+	}
+	// What the framework saw of such a span lies in it.
+	views := make(map[*node]*node)
+	for n, to := range into {
+		for _, c := range to.children {
+			if _, taken := views[c]; c != n && c.Scope == to.Scope && a.tree.covers(n.Span, c.Span) && (c.isCall() || n.Role != schema.RoleModel) && (!taken || compareNodes(n, views[c]) < 0) {
+				views[c] = n
 			}
 		}
 	}
-	if len(moves) > 0 {
-		a.tree.order()
+	a.tree.move(into)
+	a.tree.move(views)
+	a.tree.order()
+}
+
+// hostOf is the latest of the node runs (in time's order) that holds n in time.
+func (a *account) hostOf(n *node, runs []*execution) *execution {
+	i, _ := slices.BinarySearchFunc(runs, n.StartNs+a.tree.slack, func(e *execution, at int64) int {
+		if e.start <= at {
+			return -1
+		}
+		return 1
+	})
+	for j := i - 1; j >= 0 && j >= i-maxOpen; j-- {
+		if e := runs[j]; e.trace == n.TraceID && a.tree.covers(e.node.Span, n.Span) {
+			return e
+		}
 	}
+	return nil
 }
 
 // below tells whether a span above n satisfies test.
@@ -535,6 +554,9 @@ func (a *account) findCallSites() {
 	for _, top := range order {
 		name := siteName(top)
 		key := place{top.TraceID, top.ParentID, numberless(name)}
+		if a.group.joinedBy == "inferred" && top.ParentID.IsZero() { // siblings that are traces of their own
+			key.trace = schema.TraceID{}
+		}
 		e := last[key]
 		if e == nil || !failedUnit(e.members[len(e.members)-1]) || top.StartNs < e.end-a.tree.slack {
 			e = a.add(&execution{step: name, trace: top.TraceID, site: true, start: top.StartNs, end: top.EndNs})

@@ -41,6 +41,7 @@ type traceFacts struct {
 	runID       string
 	rank        int8
 	thread      string
+	alone       bool     // a step or a call is its root
 	tasks       []string // sorted, without repeats
 	group       int      // union-find
 	joinedBy    string
@@ -50,6 +51,7 @@ func groupRuns(spans []*schema.Span, opts Options) []*runGroup {
 	traces := tracesOf(spans)
 	joinByRunID(traces, opts)
 	joinByTask(traces)
+	joinByThread(traces, opts)
 	groups := make(map[int]*runGroup)
 	var order []int
 	for i, t := range traces {
@@ -114,6 +116,7 @@ func tracesOf(spans []*schema.Span) []*traceFacts {
 		if t.thread == "" {
 			t.thread = s.ThreadID
 		}
+		t.alone = t.alone || s.StandsAlone()
 		if s.TaskKey != "" && (len(t.tasks) == 0 || t.tasks[len(t.tasks)-1] != s.TaskKey) {
 			t.tasks = append(t.tasks, s.TaskKey)
 		}
@@ -180,6 +183,26 @@ func joinByTask(traces []*traceFacts) {
 				join(traces, j, i, "task")
 			}
 			seen[key] = i
+		}
+	}
+}
+
+// joinByThread joins traces of one thread whose root is a step or a call, with no
+// pipeline around it, while the gap between them stays small: rule 3.
+func joinByThread(traces []*traceFacts, opts Options) {
+	type scoped struct{ service, environment, thread string }
+	last := make(map[scoped]int)
+	for i, t := range traces {
+		if !t.alone || t.runID != "" {
+			continue
+		}
+		key := scoped{t.service, t.environment, t.thread}
+		j, ok := last[key]
+		if ok && t.start-traces[j].end <= opts.IdleLimitNs {
+			join(traces, j, i, "inferred")
+		}
+		if !ok || t.end > traces[j].end {
+			last[key] = i
 		}
 	}
 }

@@ -68,8 +68,10 @@ func (a *account) judgeRun() {
 // parent never came is none, unless it says itself that it is the run's top.
 func (a *account) runRoot() *node {
 	working := make(map[schema.TraceID]bool)
-	for _, e := range a.executions {
-		working[e.trace] = true
+	for _, n := range a.tree.nodes {
+		if n.exec != nil {
+			working[n.TraceID] = true
+		}
 	}
 	for i := len(a.group.traces) - 1; i >= 0; i-- {
 		trace := a.group.traces[i]

@@ -238,3 +238,16 @@ func TestAFailedCandidateBelowItsRequest(t *testing.T) {
 	assert.Equal(t, 1, s.Fallbacks)
 	assert.Equal(t, int64(10), s.Tokens.Input)
 }
+
+func TestNumberedAttemptsOfFallbacks(t *testing.T) {
+	chat := func(id int, from int64, model string, failed bool, more attrs) sent {
+		more["gen_ai.operation.name"], more["gen_ai.request.model"] = "chat", model
+		return sent{id: id, parent: 1, name: "chat " + model, from: from, to: from + 5, client: true, failed: failed, message: map[bool]string{true: "E: 503"}[failed], attrs: more}
+	}
+	s := theStep(t, runOf(t, scopeApp, sent{id: 0, parent: -1, name: "job", to: 100}, sent{id: 1, parent: 0, name: "ask", from: 0, to: 90, attrs: attrs{"step": "ask"}},
+		chat(2, 1, "a", true, attrs{}), chat(3, 10, "a", true, attrs{"tags": "retry:attempt:2"}),
+		chat(4, 20, "b", true, attrs{"fallback": 1}), chat(5, 30, "b", true, attrs{"fallback": 1, "tags": "retry:attempt:2"}), chat(6, 40, "c", false, attrs{"fallback": 2})), "ask")
+	assert.Equal(t, layers{-1, 2, 0, 0, 0}, layersOf(s))
+	assert.Equal(t, 2, s.Fallbacks)
+	assert.Equal(t, 1, s.Operations)
+}

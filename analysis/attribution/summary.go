@@ -303,7 +303,7 @@ func (a *account) countDeliveries(run *Run) {
 	again := make(map[schema.TraceID]bool)
 	earlier := make(map[string]schema.TraceID)
 	for _, e := range a.executions {
-		if e.prev != nil && e.prev.trace != e.trace {
+		if e.prev != nil && a.delivered(e, e.prev) {
 			again[e.trace] = true
 		}
 		if e.task != "" {

@@ -121,3 +121,31 @@ func BenchmarkAccount(b *testing.B) {
 		b.ReportMetric(float64(len(many)*b.N)/b.Elapsed().Seconds(), "spans/s")
 	})
 }
+
+// flat is one step with n spans side by side below it, every third failed.
+func flat(n int, r schema.Role) []schema.Span {
+	spans := []schema.Span{with(span(1, 0, -1, "run", 0, int64(n)+2)), with(span(1, 1, 0, "work", 0, int64(n)+1), step("work"))}
+	for i := range n {
+		s := span(1, i+2, 1, "call", int64(i), int64(i)+1)
+		s.Role, s.InputHash = r, uint64(i/3)+1
+		if i%3 == 0 {
+			failed("Busy")(&s)
+		}
+		spans = append(spans, with(s))
+	}
+	return spans
+}
+
+func BenchmarkFlatSiblings(b *testing.B) {
+	for _, size := range []int{10_000, 100_000} {
+		for name, r := range map[string]schema.Role{"calls": schema.RoleModel, "tools": schema.RoleTool, "work": schema.RoleOther} {
+			spans := flat(size, r)
+			b.Run(fmt.Sprintf("%s_%d", name, size), func(b *testing.B) {
+				for b.Loop() {
+					account(spans...)
+				}
+				b.ReportMetric(float64(len(spans)*b.N)/b.Elapsed().Seconds(), "spans/s")
+			})
+		}
+	}
+}

@@ -132,16 +132,35 @@ func (t *tree) cutCycles(all []node) {
 	}
 }
 
-// move takes n from its parent and puts it below to, keeping siblings in time's order.
-func (t *tree) move(n, to *node) {
-	if n.parent != nil {
-		n.parent.children = slices.DeleteFunc(n.parent.children, func(c *node) bool { return c == n })
-	} else {
-		t.roots = slices.DeleteFunc(t.roots, func(r *node) bool { return r == n })
+// move takes spans from their parents and puts them below others, keeping siblings
+// in time's order.
+func (t *tree) move(to map[*node]*node) {
+	left, joined := make(map[*node]bool), make(map[*node]bool)
+	roots := false
+	for n, parent := range to {
+		if n.parent == nil {
+			roots = true
+		} else {
+			left[n.parent] = true
+		}
+		joined[parent] = true
 	}
-	n.parent = to
-	i, _ := slices.BinarySearchFunc(to.children, n, compareNodes)
-	to.children = slices.Insert(to.children, i, n)
+	gone := func(from *node) func(*node) bool {
+		return func(c *node) bool { _, moved := to[c]; return moved && c.parent == from }
+	}
+	for parent := range left {
+		parent.children = slices.DeleteFunc(parent.children, gone(parent))
+	}
+	if roots {
+		t.roots = slices.DeleteFunc(t.roots, gone(nil))
+	}
+	for n, parent := range to {
+		n.parent = parent
+		parent.children = append(parent.children, n)
+	}
+	for parent := range joined {
+		slices.SortFunc(parent.children, compareNodes)
+	}
 }
 
 // covers tells whether inner lies in outer's time.
@@ -259,8 +278,8 @@ func (t *tree) laneFor(c *node, batch []*node) *node {
 // nestViews puts a call that one instrumentation reports into the call of another that
 // holds it in time: two views of one request are one call, the innermost.
 func (t *tree) nestViews() {
-	moved := false
-	for _, p := range slices.Clone(t.nodes) {
+	into := make(map[*node]*node)
+	for _, p := range t.nodes {
 		var models []*node
 		mixed := false
 		for _, c := range p.children {
@@ -272,18 +291,23 @@ func (t *tree) nestViews() {
 		if !mixed {
 			continue
 		}
-		for _, inner := range models {
-			for _, outer := range models {
-				if outer != inner && outer.Scope != inner.Scope && outer.parent == p && inner.parent == p && t.covers(outer.Span, inner.Span) &&
-					outer.EndNs-outer.StartNs >= inner.EndNs-inner.StartNs && (outer.Model == inner.Model || outer.Model == "" || inner.Model == "") {
-					t.move(inner, outer)
-					moved = true
+		for i, inner := range models {
+			// The other view began about when this one did: look at the neighbours only.
+			for j := max(0, i-maxSiblings); j < len(models) && j < i+maxSiblings; j++ {
+				outer := models[j]
+				if _, moved := into[outer]; moved || outer == inner || outer.Scope == inner.Scope || !t.covers(outer.Span, inner.Span) ||
+					outer.EndNs-outer.StartNs < inner.EndNs-inner.StartNs {
+					continue
+				}
+				if outer.Model == inner.Model || outer.Model == "" || inner.Model == "" {
+					into[inner] = outer
 					break
 				}
 			}
 		}
 	}
-	if moved {
+	if len(into) > 0 {
+		t.move(into)
 		t.order()
 	}
 }

@@ -33,6 +33,8 @@ type Config struct {
 	MaxResumes int `mapstructure:"max_resumes"`
 	// JoinWindow is how far apart traces of one explicit run id may be.
 	JoinWindow time.Duration `mapstructure:"join_window"`
+	// IdleLimit is the gap that ends a run of steps which are traces of their own.
+	IdleLimit time.Duration `mapstructure:"idle_limit"`
 
 	// MaxSpansPerRun bounds memory: larger traces are kept but not accounted for.
 	MaxSpansPerRun int `mapstructure:"max_spans_per_run"`
@@ -54,6 +56,7 @@ func defaultConfig() *Config {
 		OrphanAfter:     time.Duration(limits.OrphanAfterNs),
 		MaxResumes:      limits.MaxResumes,
 		JoinWindow:      time.Duration(limits.JoinWindowNs),
+		IdleLimit:       time.Duration(limits.IdleLimitNs),
 		MaxSpansPerRun:  200_000,
 		MaxTracesPerRun: 1000,
 		BatchTraces:     500,
@@ -94,6 +97,9 @@ func (c *Config) Validate() error {
 	if c.JoinWindow < 0 {
 		errs = append(errs, fmt.Errorf("join_window is %s: use 0s (traces of one run id never join across a gap) or more", c.JoinWindow))
 	}
+	if c.IdleLimit < 0 {
+		errs = append(errs, fmt.Errorf("idle_limit is %s: use 0s (steps that are traces of their own never join) or more", c.IdleLimit))
+	}
 	atLeast("max_spans_per_run", c.MaxSpansPerRun, 1000)
 	atLeast("max_traces_per_run", c.MaxTracesPerRun, 1)
 	atLeast("batch_traces", c.BatchTraces, 1)
@@ -106,5 +112,6 @@ func (c *Config) options(now time.Time) attribution.Options {
 	o.AtNs = now.UnixNano()
 	o.RunLimit, o.StepLimit, o.StepLimits = c.RunLimit, c.StepLimit, c.StepLimits
 	o.OrphanAfterNs, o.MaxResumes, o.JoinWindowNs = int64(c.OrphanAfter), c.MaxResumes, int64(c.JoinWindow)
+	o.IdleLimitNs = int64(c.IdleLimit)
 	return o
 }

@@ -35,8 +35,8 @@ func (r *Runner) gather(ctx context.Context, conn driver.Conn, seeds []schema.Tr
 		return nil, err
 	}
 	w := widening{
-		joinNs: int64(r.config.JoinWindow), maxTraces: r.config.MaxTracesPerRun,
-		read: read, runs: make(map[uint64]*holders), tasks: make(map[uint64]*holders),
+		joinNs: int64(r.config.JoinWindow), idleNs: int64(r.config.IdleLimit), maxTraces: r.config.MaxTracesPerRun,
+		read: read, runs: make(map[uint64]*holders), tasks: make(map[uint64]*holders), alone: make(map[uint64]*holders),
 	}
 	fresh := make([]schema.TraceID, 0, len(read))
 	for id := range read {
@@ -66,13 +66,15 @@ func (r *Runner) gather(ctx context.Context, conn driver.Conn, seeds []schema.Tr
 	return w.groups(), errCut
 }
 
-// widening finds the traces that share a run id or a task.
+// widening finds the traces that share a run id, a task or a thread of lone steps.
 type widening struct {
 	joinNs    int64
+	idleNs    int64
 	maxTraces int
 	read      map[schema.TraceID]*schema.TraceSpans
 	runs      map[uint64]*holders // by the key of a run id
 	tasks     map[uint64]*holders // by the key of a task
+	alone     map[uint64]*holders // by the key of a thread whose steps are traces of their own
 }
 
 // holders are the traces that were read and have a key, and when.
@@ -90,19 +92,24 @@ func (w *widening) spans() (n int) {
 
 // joining are the traces that share a key with the fresh ones and are not read yet.
 func (w *widening) joining(ctx context.Context, conn driver.Conn, fresh []schema.TraceID) ([]schema.TraceID, error) {
-	var runs, tasks []uint64
+	var runs, tasks, alone []uint64
 	firstNs, lastNs := int64(math.MaxInt64), int64(math.MinInt64)
+	firstAlone, lastAlone := firstNs, lastNs
 	for _, id := range fresh {
 		t := w.read[id]
 		for i := range t.Spans {
 			s := &t.Spans[i]
-			run, task := s.JoinKeys()
+			run, task, thread := s.JoinKeys()
 			if run != 0 && hold(w.runs, run, s) {
 				runs = append(runs, run)
 				firstNs, lastNs = min(firstNs, w.runs[run].firstNs), max(lastNs, w.runs[run].lastNs)
 			}
 			if task != 0 && hold(w.tasks, task, s) {
 				tasks = append(tasks, task)
+			}
+			if thread != 0 && hold(w.alone, thread, s) {
+				alone = append(alone, thread)
+				firstAlone, lastAlone = min(firstAlone, w.alone[thread].firstNs), max(lastAlone, w.alone[thread].lastNs)
 			}
 		}
 	}
@@ -121,8 +128,17 @@ func (w *widening) joining(ctx context.Context, conn driver.Conn, fresh []schema
 	if err != nil {
 		return nil, err
 	}
+	slices.Sort(alone)
+	byThread, err := schema.TracesOfKeys(ctx, conn, slices.Compact(alone), minus(firstAlone, w.idleNs), plus(lastAlone, w.idleNs), w.maxTraces)
+	if err != nil {
+		return nil, err
+	}
+	byThread = slices.DeleteFunc(byThread, func(k schema.KeyedTrace) bool {
+		h := w.alone[k.Key]
+		return k.LastEndNs < minus(h.firstNs, w.idleNs) || k.FirstEndNs > plus(h.lastNs, w.idleNs)
+	})
 	found := make(map[schema.TraceID]struct{})
-	for _, k := range append(byRun, byTask...) {
+	for _, k := range slices.Concat(byRun, byTask, byThread) {
 		if _, ok := w.read[k.TraceID]; !ok {
 			found[k.TraceID] = struct{}{}
 		}
@@ -179,7 +195,7 @@ func (w *widening) groups() []group {
 		parent[id] = root
 		return root
 	}
-	for _, of := range []map[uint64]*holders{w.runs, w.tasks} {
+	for _, of := range []map[uint64]*holders{w.runs, w.tasks, w.alone} {
 		for _, h := range of {
 			for _, id := range h.traces[1:] {
 				a, b := find(h.traces[0]), find(id)

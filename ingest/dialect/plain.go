@@ -58,6 +58,7 @@ func (r *reading) readPlain() {
 	r.readContract()
 	r.readRun()
 	r.readEvents()
+	r.readModelRetry()
 	row.ItemHash = itemHash(a.m)
 }
 
@@ -149,6 +150,25 @@ func (r *reading) readRun() {
 			row.HTTPStatus = statusOfText(text)
 		}
 	}
+}
+
+// readModelRetry reads the span that open-swe writes between two requests to a model:
+// it is no attempt but tells of one, a repeat or a switch to another model.
+func (r *reading) readModelRetry() {
+	row, a := r.row, r.attrs
+	if row.Name != "model_retry" || !a.has("attempt") {
+		return
+	}
+	row.Role, row.Failed = schema.RoleAuxiliary, false
+	row.ErrorClass = className(a.text("error_type"))
+	row.HTTPStatus, _ = a.count("status_code")
+	row.AttemptLimit, _ = a.count("max_attempts")
+	failed, next := a.text("failed_model"), a.text("next_model")
+	if a.text("retry_with") == "fallback" || next != "" && next != failed {
+		row.FallbackEvents, row.FallbackFrom, row.FallbackTo, row.FallbackReason = 1, clip(failed, schema.MaxName), clip(next, schema.MaxName), row.ErrorClass
+		return
+	}
+	row.RetryLayer, row.RetryCount = "call", 1
 }
 
 func flagOf(on bool) schema.Flag {
