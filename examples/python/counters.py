@@ -54,6 +54,11 @@ class Counters:
         finally:
             _execution.reset(token)
 
+    @property
+    def step(self) -> str:
+        """The step that the running code belongs to."""
+        return _execution.get()[0]
+
     def call(self, question: str, candidate: int, failed: bool, tokens: tuple[int, int] = (0, 0)) -> None:
         """A model was asked; candidate 0 is the primary, the others are its fallbacks."""
         step, heard = _execution.get()

@@ -42,12 +42,16 @@ def step(counters: Counters, name: str, node: Callable) -> Callable:
         @functools.wraps(node)
         async def counted(*args):
             with execution(), telemetry.step(name, attempt()):
-                return await node(*args)
+                result = await node(*args)
+                telemetry.step_returned(result)
+                return result
     else:
         @functools.wraps(node)
         def counted(*args):
             with execution(), telemetry.step(name, attempt()):
-                return node(*args)
+                result = node(*args)
+                telemetry.step_returned(result)
+                return result
     return counted
 
 
@@ -90,30 +94,27 @@ def new_thread() -> str:
 
 
 def completion(result) -> str:
-    return "interrupted" if isinstance(result, dict) and result.get("__interrupt__") else "unflagged"
+    """How a run ended that says nothing about itself."""
+    if result is None:
+        return "failed"
+    return "interrupted" if "__interrupt__" in result else "unflagged"
 
 
-def run(counters: Counters, graph, given={"question": "q1"}, thread: str = "", **options):
-    """Runs a graph; that it fails in the end is part of some stories."""
+def run(counters: Counters, graph, given={"question": "q1"}, thread: str = "", run_id: str = ""):
+    """Runs a graph; that it fails in the end is part of some stories. One that is given its run id, or else its
+    thread, again is resumed."""
     thread = thread or new_thread()
     try:
-        with telemetry.run(thread):
-            result = graph.invoke(given, config(thread), **options)
+        with telemetry.run(run_id or thread):
+            result = graph.invoke(given, config(thread))
     except Failure:
-        counters.run(thread, "failed")
-        return None
-    counters.run(thread, completion(result))
-    return result
+        result = None
+    counters.run(run_id or thread, completion(result))
 
 
-async def arun(counters: Counters, graph, given={"question": "q1"}, thread: str = ""):
-    """run for graphs with asynchronous nodes."""
-    thread = thread or new_thread()
-    try:
-        with telemetry.run(thread):
-            result = await graph.ainvoke(given, config(thread))
-    except (Failure, NodeTimeoutError):
-        counters.run(thread, "failed")
-        return None
+async def arun(counters: Counters, graph) -> None:
+    """run, for graphs with asynchronous nodes."""
+    thread = new_thread()
+    with telemetry.run(thread):
+        result = await graph.ainvoke({"question": "q1"}, config(thread))
     counters.run(thread, completion(result))
-    return result

@@ -28,14 +28,16 @@ def main() -> None:
         return
     told = []
     for application in [arguments.application] if arguments.application else APPLICATIONS:
+        if application == "budget" and arguments.instrumentation != "plain":
+            continue  # it has no framework that could be instrumented
         for scenario in importlib.import_module(application + ".app").SCENARIOS:
             if arguments.scenario and scenario.__name__ not in arguments.scenario:
                 continue
             counters, since = Counters(), time.time()
             scenario(counters)
+            telemetry.flush()
             told.append({"application": application, "scenario": scenario.__name__, "description": scenario.__doc__,
                          "since": since, "until": time.time(), **counters.totals()})
-    telemetry.flush()
     print(json.dumps(told, indent=1))
 
 

@@ -62,47 +62,47 @@ class ScriptedChatModel(BaseChatModel):
         with self.counters.lock:
             return script.pop(0) if len(script) > 1 else script[0]
 
-    def _answer(self, messages, word, message=AIMessage):
+    def _call(self):
+        return telemetry.Call(self.model, self.candidate, self.counters.step)
+
+    def _answer(self, call, messages, word, message=AIMessage):
         question = repr([m.content for m in messages])
         if isinstance(word, int):
             self.counters.call(question, self.candidate, failed=True)
             raise failure(word)
         self.counters.call(question, self.candidate, failed=False, tokens=TOKENS)
-        telemetry.usage(TOKENS)
+        call.used(TOKENS)
         usage = {"input_tokens": TOKENS[0], "output_tokens": TOKENS[1], "total_tokens": sum(TOKENS)}
         if isinstance(word, dict):  # the arguments of a tool call
             calls = [{"id": f"call-{len(messages)}", "type": "tool_call", "name": "look_up", "args": word}]
             return message(content="", tool_calls=calls, usage_metadata=usage)
         return message(content=word, usage_metadata=usage)
 
-    def _result(self, messages, word):
-        answer = ChatGeneration(message=self._answer(messages, word))
+    def _result(self, call, messages):
+        answer = ChatGeneration(message=self._answer(call, messages, self._word(messages)))
         return ChatResult(generations=[answer], llm_output={"model_name": self.model})
 
     def _generate(self, messages, stop=None, run_manager=None, **kwargs):
-        with telemetry.chat(self.model, self.candidate):
+        with self._call() as call:
             time.sleep(0.01)
-            return self._result(messages, self._word(messages))
+            return self._result(call, messages)
 
     async def _agenerate(self, messages, stop=None, run_manager=None, **kwargs):
-        with telemetry.chat(self.model, self.candidate):
+        with self._call() as call:
             await asyncio.sleep(0.01)
-            return self._result(messages, self._word(messages))
+            return self._result(call, messages)
 
 
 class StreamingChatModel(ScriptedChatModel):
     """Streams its answers. The status 599 breaks the stream after its first part."""
 
     def _stream(self, messages, stop=None, run_manager=None, **kwargs):
-        with telemetry.chat(self.model, self.candidate):
+        with self._call() as call:
             time.sleep(0.01)
             word = self._word(messages)
-            if word != 599:
-                whole = self._answer(messages, word, AIMessageChunk)
-            yield ChatGenerationChunk(message=AIMessageChunk(content="the answer is "))
             if word == 599:
-                self._answer(messages, word)
-            yield ChatGenerationChunk(message=whole)
+                yield ChatGenerationChunk(message=AIMessageChunk(content="the answer is "))
+            yield ChatGenerationChunk(message=self._answer(call, messages, word, AIMessageChunk))
 
 
 def model(counters: Counters, *script, candidate: int = 0, streaming: bool = False, **by_question) -> ScriptedChatModel:

@@ -3,19 +3,21 @@
 Each of the functions below is all that an application needs for that instrumentation.
 """
 import contextlib
+import contextvars
 import os
 
 from opentelemetry import trace
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
-from opentelemetry.trace import SpanKind
+from opentelemetry.trace import SpanKind, StatusCode
 
 tracer = trace.get_tracer("example")
 callbacks: list = []  # that each call of a framework is given
 by_hand = False  # the application writes the spans of its steps and calls itself
 instrumentation = ""
 flush = lambda: None
+_run_id = contextvars.ContextVar("run_id", default="")
 
 
 def plain() -> TracerProvider:
@@ -81,31 +83,61 @@ def span(name: str, attributes: dict, kind: SpanKind = SpanKind.INTERNAL):
     return tracer.start_as_current_span(name, attributes=attributes, kind=kind)
 
 
+@contextlib.contextmanager
 def run(run_id: str):
-    """The root of a run, where the application writes its own spans."""
-    return span("pipeline", {"run.id": run_id}) if by_hand else contextlib.nullcontext()
+    """The root of a run, where the application writes its own spans. A run that is resumed in
+    another trace, or another process, keeps its run id."""
+    token = _run_id.set(run_id)
+    try:
+        with span("pipeline", {"run.id": run_id}) if by_hand else contextlib.nullcontext() as root:
+            yield root
+    finally:
+        _run_id.reset(token)
 
 
-def step(name: str, attempt: int = 1):
-    """One execution of a step, the policy's attempt-th."""
-    return span(name, {"step": name, "retry.attempt": attempt}) if by_hand else contextlib.nullcontext()
-
-
-def chat(model: str, candidate: int = 0):
-    """One request to a model, in the GenAI conventions; candidates after the first are fallbacks."""
+@contextlib.contextmanager
+def step(name: str, attempt: int = 1, max_attempts: int = 0):
+    """One execution of a step, the policy's attempt-th. What it returns is said by step_returned."""
     if not by_hand:
-        return contextlib.nullcontext()
-    attributes = {"gen_ai.operation.name": "chat", "gen_ai.provider.name": "scripted", "gen_ai.request.model": model}
-    if candidate:
-        attributes["fallback"] = candidate
-    return span(f"chat {model}", attributes, SpanKind.CLIENT)
+        yield
+        return
+    attributes = {"step": name, "retry.attempt": attempt, "run.id": _run_id.get()}
+    if max_attempts:
+        attributes["retry.max_attempts"] = max_attempts
+    with span(name, attributes):
+        yield
 
 
-def usage(tokens: tuple[int, int]) -> None:
-    """What the request of the current span used."""
-    if by_hand:
-        trace.get_current_span().set_attributes(
-            {"gen_ai.usage.input_tokens": tokens[0], "gen_ai.usage.output_tokens": tokens[1]})
+def step_returned(result) -> None:
+    """A step that fails without an error says so, since nobody reads its output from a span written by hand."""
+    if by_hand and isinstance(result, dict) and result.get("status") == "error":
+        trace.get_current_span().set_attributes({"step.failed": True, "step.error": "status: error"})
+
+
+class Call:
+    """One request to a model in the GenAI conventions, where the application writes its own spans. It names its
+    step and run, so that it is known where it belongs when the process dies before the step's span has ended."""
+
+    def __init__(self, model: str, candidate: int = 0, step: str = ""):
+        attributes = {"gen_ai.operation.name": "chat", "gen_ai.provider.name": "scripted",
+                      "gen_ai.request.model": model, "step": step, "run.id": _run_id.get()}
+        if candidate:  # not the primary
+            attributes["fallback"] = candidate
+        self.span = tracer.start_span(f"chat {model}", kind=SpanKind.CLIENT, attributes=attributes) if by_hand else None
+
+    def __enter__(self):
+        return self
+
+    def used(self, tokens: tuple[int, int]) -> None:
+        if self.span:
+            self.span.set_attributes({"gen_ai.usage.input_tokens": tokens[0], "gen_ai.usage.output_tokens": tokens[1]})
+
+    def __exit__(self, kind, error, traceback) -> None:
+        if self.span:
+            if error:
+                self.span.record_exception(error)
+                self.span.set_status(StatusCode.ERROR, f"{kind.__name__}: {error}")
+            self.span.end()
 
 
 def tool(name: str):

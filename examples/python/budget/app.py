@@ -48,25 +48,23 @@ class Node:
                 self.execute(attempt.retry_state.attempt_number)
 
     def execute(self, attempt: int) -> None:
-        attributes = {"step": self.step, "retry.attempt": attempt, "retry.max_attempts": 3}
-        with self.c.execution(self.step, attempt), telemetry.span(self.step, attributes):
+        with self.c.execution(self.step, attempt), telemetry.step(self.step, attempt, max_attempts=3):
             self.ask()
 
     def ask(self) -> None:
-        attributes = {"gen_ai.operation.name": "chat", "gen_ai.provider.name": "scripted", "gen_ai.request.model": MODELS[0]}
-        with telemetry.span(f"chat {MODELS[0]}", attributes, telemetry.SpanKind.CLIENT) as span:
+        with telemetry.Call(MODELS[0], step=self.step) as call:
             time.sleep(0.005)
             if self.codes and (code := self.codes.pop(0)):
                 self.c.call(self.step, 0, failed=True)
                 raise failure(code)
             self.c.call(self.step, 0, failed=False, tokens=TOKENS)
-            span.set_attributes({"gen_ai.usage.input_tokens": TOKENS[0], "gen_ai.usage.output_tokens": TOKENS[1]})
+            call.used(TOKENS)
 
 
 def orchestrate(c: Counters, nodes: list[Node], rounds: int, budget: RetryBudget | None = None) -> None:
     """Runs the nodes in turn, and one that has given up again, for some rounds."""
     run_id, unfinished = new_thread(), [node.step for node in nodes]
-    with telemetry.span("job", {"run.id": run_id}) as root:
+    with telemetry.run(run_id) as root:
         if budget:
             root.set_attributes({"retry.budget.run_limit": budget.run_limit, "retry.budget.step_limit": budget.step_limit})
         for node in nodes:

@@ -59,9 +59,8 @@ def failed(c: Counters):
 def thread_of_two_runs(c: Counters):
     """Two questions on one thread are two runs, also when the first one failed."""
     graph, thread = line(c, InMemorySaver(), ingest=passes, resolve=fails(1), rank=passes), new_thread()
-    run(c, graph, thread=thread)
-    run(c, graph, {"question": "q2"}, thread)
-    c.run(thread + "/1", "failed")  # both have the thread's name: the second stands there
+    run(c, graph, {"question": "q1"}, thread, run_id=thread + "/1")
+    run(c, graph, {"question": "q2"}, thread, run_id=thread + "/2")
 
 
 def crashed(c: Counters):
