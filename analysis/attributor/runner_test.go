@@ -248,7 +248,7 @@ func TestTasksJoinWithinTheirThread(t *testing.T) {
 	s := newStore(t)
 	r := s.runner()
 	task := func(thread, key string) func(*schema.Span) {
-		return func(s *schema.Span) { s.ThreadID, s.TaskKey = thread, key }
+		return func(s *schema.Span) { s.ThreadID, s.TaskKey, s.ParentID = thread, key, schema.SpanID{9} }
 	}
 	var seen [][]schema.TraceID
 	r.account = func(spans []schema.Span, o attribution.Options) attribution.Ledger {
@@ -267,6 +267,21 @@ func TestTasksJoinWithinTheirThread(t *testing.T) {
 	s.insert(s.span(5, 1, task("a", "resolve:1")), s.span(5, 2, task("a", "resolve:2")))
 	s.pass(r, s.now())
 	assert.Equal(t, [][]schema.TraceID{{traceID(1), traceID(3), traceID(5)}}, seen, "a trace that repeats tasks of two is accounted for with both")
+}
+
+func TestStepsThatAreTracesOfTheirOwnJoinByTheirThread(t *testing.T) {
+	s := newStore(t)
+	r := s.runner()
+	r.account = attribution.Account
+	alone := func(at time.Duration) func(*schema.Span) {
+		return func(s *schema.Span) {
+			s.ThreadID, s.StartNs, s.EndNs = "t", s.StartNs-int64(at), s.EndNs-int64(at)
+		}
+	}
+	s.insert(s.span(1, 1, alone(20*time.Minute)), s.span(2, 1, alone(10*time.Minute)), s.span(3, 1, alone(3*time.Hour)))
+	assert.Equal(t, Result{Traces: 3, Runs: 2}, s.pass(r, s.now()), "the third is too long ago to belong to the others")
+	s.insert(s.span(4, 1, alone(0)))
+	assert.Equal(t, Result{Traces: 3, Runs: 1}, s.pass(r, s.now()), "one more step of the thread joins its run")
 }
 
 func TestInsertThatBecomesVisibleLate(t *testing.T) {
