@@ -54,7 +54,8 @@ function model(c, script, candidate = 0) {
   });
 }
 
-const experimental_telemetry = { isEnabled: true };
+// The name of the call site stands for the step where the spans of steps do not arrive.
+const experimental_telemetry = { isEnabled: true, functionId: "resolve" };
 const ask = (asked, more = {}) => generateText({ model: asked, prompt: "q1", maxRetries: 2, experimental_telemetry, ...more });
 
 // One execution of a step.
