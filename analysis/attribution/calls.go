@@ -167,7 +167,7 @@ func (a *account) attemptOf(n *node, grain Grain) *callAttempt {
 	}
 	c.op = &operation{exec: n.exec, grain: grain, attempts: []*callAttempt{c}, limit: int(n.AttemptLimit)}
 	if n.AttemptEvidence != "" {
-		c.ordinal, c.evidence = max(1, int(n.Attempt)), Evidence(n.AttemptEvidence)
+		c.ordinal, c.evidence = max(1, int(n.stated)), Evidence(n.AttemptEvidence)
 	}
 	n.attempt = c
 	a.calls = append(a.calls, c)
@@ -197,7 +197,7 @@ func (a *account) lead(n *node) {
 
 // isUnit tells whether a span may be an attempt of something below a step.
 func isUnit(n *node) bool {
-	if n.holds && !n.isSend() && n.Attempt == 0 {
+	if n.holds && !n.isSend() && n.stated == 0 {
 		return false // the repeat of a graph or of a group of steps is charged to the steps inside
 	}
 	return n.exec != nil && !n.shadow && !n.isExecution() && n.Role != schema.RoleAuxiliary && !n.Hidden && !n.ContractSpan && !n.Heartbeat
@@ -240,12 +240,15 @@ func (a *account) relate(siblings []*node, parent *node) {
 	var units []*node
 	var inferred []*callAttempt
 	for _, u := range siblings {
+		if wrapper && u.stated == parent.Attempt {
+			u.stated = 0 // candidates inherit the tag of their wrapper
+		}
 		if !isUnit(u) {
 			continue
 		}
 		seq, charge, evidence := a.predecessor(u, &open, units, wrapper)
 		units = append(units, u)
-		explicit := int(u.Attempt)
+		explicit := int(u.stated)
 		switch {
 		case seq != nil:
 			p := seq.last
@@ -326,17 +329,17 @@ const maxSiblings = 128
 // candidates visits the sequences that u may continue, the latest first.
 func (o *sequences) candidates(u *node, visit func(*sequence)) {
 	list := o.failed
-	if u.Attempt >= 2 {
+	if u.stated >= 2 {
 		list = o.named[u.base]
 	}
 	for i, seen := len(list)-1, 0; i >= 0 && seen < maxSiblings; i-- {
-		if u.Attempt < 2 && !list[i].failing {
+		if u.stated < 2 && !list[i].failing {
 			continue
 		}
 		seen++
 		visit(list[i])
 	}
-	if u.Attempt < 2 && len(o.failed) > 2*maxSiblings { // forget what can no longer be continued
+	if u.stated < 2 && len(o.failed) > 2*maxSiblings { // forget what can no longer be continued
 		o.failed = slices.DeleteFunc(o.failed, func(s *sequence) bool { return !s.failing })
 		if len(o.failed) > maxSiblings {
 			o.failed = slices.Delete(o.failed, 0, len(o.failed)-maxSiblings)
@@ -366,7 +369,7 @@ func failedUnit(u *node) bool { return u.Failed || u.StepFailed == schema.FlagYe
 // predecessor finds the sequence that u continues, and how it is charged.
 func (a *account) predecessor(u *node, open *sequences, units []*node, wrapper bool) (*sequence, string, Evidence) {
 	evidence := EvidenceInferred
-	if u.AttemptEvidence != "" && u.Attempt >= 2 {
+	if u.AttemptEvidence != "" && u.stated >= 2 {
 		evidence = Evidence(u.AttemptEvidence)
 	}
 	if wrapper && open.last != nil { // the candidates of a fallback, in order
@@ -391,11 +394,11 @@ func (a *account) predecessor(u *node, open *sequences, units []*node, wrapper b
 		if u.ItemHash != 0 && u.ItemHash == p.ItemHash {
 			score += 4
 		}
-		if int(u.Attempt) == seq.ordinal+1 {
+		if int(u.stated) == seq.ordinal+1 {
 			score++
 		}
 		// Of equals the one that waits longest; a numbered one follows the latest.
-		if score > bestScore || score == bestScore && u.Attempt < 2 {
+		if score > bestScore || score == bestScore && u.stated < 2 {
 			best, bestCharge, bestScore = seq, charge, score
 		}
 	})
@@ -412,17 +415,20 @@ func (a *account) predecessor(u *node, open *sequences, units []*node, wrapper b
 func (a *account) repeats(u, p *node, seq *sequence, units []*node) string {
 	sameName := u.Role == p.Role && u.base == p.base
 	switch {
-	case u.Fallback >= 1 && u.Attempt < 2:
-		if failedUnit(p) && (!u.isSend() || p.isSend()) {
-			return ChargeFallback
+	case u.Fallback >= 1 && u.stated < 2:
+		switch {
+		case !failedUnit(p) || u.isSend() && !p.isSend():
+			return ""
+		case sameName && u.Fallback == p.Fallback:
+			return string(layerOf(u)) // the same candidate again is no switch
 		}
-		return ""
-	case u.Attempt >= 2: // an explicit number counts even where the attempt before looks fine
-		if sameName && int(u.Attempt) > seq.ordinal {
+		return ChargeFallback
+	case u.stated >= 2: // an explicit number counts even where the attempt before looks fine
+		if sameName && int(u.stated) > seq.ordinal {
 			return string(layerOf(u))
 		}
 		return ""
-	case u.Attempt == 1 || u.Fallback == 0 && u.FallbackFrom == "" && u.Attempt == 0 && p.Fallback >= 1:
+	case u.stated == 1 || u.Fallback == 0 && u.FallbackFrom == "" && u.stated == 0 && p.Fallback >= 1:
 		return "" // a first try, and says so
 	case !failedUnit(p):
 		return ""
@@ -506,7 +512,7 @@ func (a *account) repeat(u, p *node, charge string, evidence Evidence, ordinal i
 	}
 	row.waitNs = max(0, u.StartNs-p.EndNs)
 	u.again, p.continued = p, true
-	if u.parent != nil {
+	if u.parent != nil && charge != ChargeFallback {
 		u.parent.usedUp = true // a policy that made more than one attempt
 	}
 	if failedUnit(p) || charge != ChargeFallback {

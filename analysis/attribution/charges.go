@@ -76,7 +76,7 @@ func (a *account) judge(e *execution) {
 		e.ending = EndingUnknown
 		return
 	}
-	if e.node == nil && e.engine {
+	if e.node == nil && (e.engine || e.unfinished) {
 		e.ending = EndingUnknown // its own span never came
 		return
 	}
@@ -203,7 +203,10 @@ func (a *account) chargeStep(list []*execution) {
 		case e.task != "" && p != nil:
 			a.repeatTask(e, p)
 		default:
-			if p = a.reentered(e, &open); p != nil {
+			if p = a.reentered(e, &open); p == nil {
+				p = a.abandoned(e, &open)
+			}
+			if p != nil {
 				a.repeatEntry(e, p)
 			} else if e.task == "" && e.attempt >= 2 {
 				a.missing(e)
@@ -356,6 +359,20 @@ func (a *account) countedExecutions() {
 		link(e, prev, e.layer, EvidenceAttribute)
 		e.counted = true
 	}
+}
+
+// abandoned finds the attempt before a numbered one that still runs beside it.
+func (a *account) abandoned(e *execution, open *openExecutions) *execution {
+	if e.task != "" || e.attempt < 2 {
+		return nil
+	}
+	var best *execution
+	open.candidates(e, func(p *execution) {
+		if best == nil && p.ordinal == e.attempt-1 && p.outer == e.outer && p.trace == e.trace && p.start <= e.start && (e.item() == 0 || p.item() == 0 || e.item() == p.item()) {
+			best = p
+		}
+	})
+	return best
 }
 
 // outerRepeat is the layer in which a step around p was repeated by the one around e.

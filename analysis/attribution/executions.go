@@ -11,20 +11,21 @@ import (
 
 // execution is one physical execution of a step.
 type execution struct {
-	step    string
-	node    *node // its own span; nil where that never came or no span stands for it
-	trace   schema.TraceID
-	task    string // what all attempts of its task share, "" without an engine
-	engine  bool   // known by an engine's task id
-	site    bool   // a call site standing in for a step
-	counter bool   // known only because a later attempt's number says it was there
-	named   bool   // an engine's, under the name that the application gives it
-	view    bool   // a node run whose executions the application's own spans show: their container
-	outer   *execution
-	inner   []*execution
-	members []*node // the spans that hang directly below it, where it has no span of its own
-	start   int64
-	end     int64
+	step       string
+	node       *node // its own span; nil where that never came or no span stands for it
+	trace      schema.TraceID
+	task       string // what all attempts of its task share, "" without an engine
+	engine     bool   // known by an engine's task id
+	site       bool   // a call site standing in for a step
+	unfinished bool   // its calls came, what is around them never did
+	counter    bool   // known only because a later attempt's number says it was there
+	named      bool   // an engine's, under the name that the application gives it
+	view       bool   // a node run whose executions the application's own spans show: their container
+	outer      *execution
+	inner      []*execution
+	members    []*node // the spans that hang directly below it, where it has no span of its own
+	start      int64
+	end        int64
 
 	attempt  int // stated ordinal, 0 if none
 	evidence Evidence
@@ -370,8 +371,10 @@ func (a *account) namesUnit(n *node, host *execution) bool {
 // children did, and the executions around them.
 func (a *account) findOrphanedExecutions() {
 	known := make(map[taskOf][]*execution)
+	anywhere := make(map[string][]*execution)
 	for _, e := range a.executions {
 		if e.task != "" {
+			anywhere[e.task] = append(anywhere[e.task], e)
 			known[taskOf{e.trace, e.task}] = append(known[taskOf{e.trace, e.task}], e)
 		}
 	}
@@ -384,6 +387,12 @@ func (a *account) findOrphanedExecutions() {
 			continue
 		}
 		key := taskOf{n.TraceID, n.TaskKey}
+		// What an abandoned attempt still does when its run is over has no parent at all.
+		if late := abandonedBefore(anywhere[n.TaskKey], n); n.ParentID.IsZero() && late != nil {
+			late.members = append(late.members, n)
+			n.home = late
+			continue
+		}
 		e := lastBefore(known[key], n.StartNs)
 		if e == nil || n.StartNs >= e.end { // none, or none that was still running
 			if e = unknown[key]; e == nil {
@@ -421,6 +430,18 @@ func (a *account) findOrphanedExecutions() {
 			}
 		}
 	}
+}
+
+// abandonedBefore is the last execution, in another trace, that did not end well before n began.
+func abandonedBefore(list []*execution, n *node) *execution {
+	var best *execution
+	for _, e := range list {
+		s := e.node.Span
+		if e.trace != n.TraceID && e.start <= n.StartNs && (s.Failed || s.Flow == schema.FlowCancelled) && (best == nil || e.start > best.start) {
+			best = e
+		}
+	}
+	return best
 }
 
 // lastBefore is the execution that had begun last at an instant.
@@ -496,7 +517,7 @@ func (a *account) findStepsOfCalls() {
 		key := place{n.TraceID, n.ParentID, n.Step}
 		e, ok := made[key]
 		if !ok {
-			e = a.add(&execution{step: n.Step, trace: n.TraceID, start: n.StartNs, end: n.EndNs})
+			e = a.add(&execution{step: n.Step, trace: n.TraceID, start: n.StartNs, end: n.EndNs, unfinished: n.orphan})
 			made[key] = e
 		}
 		e.join(n)

@@ -46,15 +46,15 @@ func (a *account) judgeRun() {
 		case schema.FlowNone, schema.FlowCommand:
 		}
 	}
-	lastOfTask := make(map[string]*execution)
+	last := make(map[string]*execution) // of each task, or of each step without one: in time's order
 	for _, e := range a.executions {
-		if e.task != "" {
-			lastOfTask[e.task] = e
-		} else if e.ending == EndingInterrupted && e.next == nil {
-			end.interrupted = true
+		key := e.task
+		if key == "" {
+			key = "step " + e.step
 		}
+		last[key] = e
 	}
-	for _, e := range lastOfTask {
+	for _, e := range last {
 		end.interrupted = end.interrupted || e.ending == EndingInterrupted
 	}
 	for _, n := range a.tree.nodes {

@@ -17,6 +17,7 @@ type node struct {
 	orphan   bool // it names a parent that never came
 
 	base      string     // the name without its numbers
+	stated    int32      // the attempt's ordinal as the span states it of itself, 0 if it does not
 	home      *execution // the execution that this span is, or hangs directly below
 	exec      *execution // the innermost execution that this span is or lies in
 	shadow    bool       // another instrumentation shows the same
@@ -60,7 +61,7 @@ func plant(spans []*schema.Span, opts Options) *tree {
 	byID := make(map[identity]*node, len(spans))
 	all := make([]node, len(spans))
 	for i, s := range spans {
-		all[i].Span, all[i].base = s, numberless(s.Name)
+		all[i].Span, all[i].base, all[i].stated = s, numberless(s.Name), s.Attempt
 		byID[identity{s.TraceID, s.SpanID}] = &all[i]
 	}
 	for i := range all {
