@@ -34,6 +34,8 @@ var cells = []cell{
 	{"javascript", "langfuse", "contracts/*", "violations *", lower, "Langfuse's processor drops the application's spans"},
 	{"javascript", "langfuse", "ai-sdk/*", "*", lower, "Langfuse's processor drops the application's spans, which name the steps and the run"},
 	{"javascript", "langfuse", "ai-sdk/*", "runs *", other, "Langfuse's processor drops the application's root span: the run looks like one that still runs"},
+	{"python", "plain", "resume/crashed", "resolve retries.node", lower, "the killed attempt's own span, which holds its number, never came: its repeat looks like a re-entry"},
+	{"python", "plain", "resume/crashed", "resolve retries.orchestrator", other, "the killed attempt's own span, which holds its number, never came: its repeat looks like a re-entry"},
 	{"*", "plain", "calls/rejected_answers", "resolve retries.call", lower, "the calls went well, and nothing says that their answers were rejected"},
 }
 
