@@ -52,7 +52,7 @@ func (h hasher) uint64(n uint64) {
 
 func (h hasher) ints(values ...int64) {
 	for _, n := range values {
-		h.uint64(uint64(n)) //nolint:gosec // the bits, not the value
+		h.uint64(uint64(n)) // the bits, not the value
 	}
 }
 

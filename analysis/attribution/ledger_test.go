@@ -275,8 +275,6 @@ func TestContractViolationsBelongToTheirExecution(t *testing.T) {
 func TestCompletion(t *testing.T) {
 	flagged := func(f schema.Flag) func(*schema.Span) { return func(s *schema.Span) { s.Complete = f } }
 	work := with(span(1, 1, 0, "work", 1, 10), step("work"))
-	silent := attribution.Defaults()
-	silent.AtNs = epoch + 16*60*1000*ms
 	for _, test := range []struct {
 		name  string
 		spans []schema.Span

@@ -89,10 +89,10 @@ func pipeline(trace, n int) []schema.Span {
 				if attempt == 0 {
 					failed("TimeoutError")(s)
 				}
-			}))
-			spans = append(spans, with(span(trace, run+1, run, "ChatModel", at+1, at+7), inTask))
-			spans = append(spans, with(span(trace, run+2, run+1, "ChatModel", at+1, at+3), inTask, model("m"), failed("RateLimitError")))
-			spans = append(spans, with(span(trace, run+3, run+1, "ChatModel", at+4, at+7), inTask, model("m"), tokens(120, 35)))
+			}),
+				with(span(trace, run+1, run, "ChatModel", at+1, at+7), inTask),
+				with(span(trace, run+2, run+1, "ChatModel", at+1, at+3), inTask, model("m"), failed("RateLimitError")),
+				with(span(trace, run+3, run+1, "ChatModel", at+4, at+7), inTask, model("m"), tokens(120, 35)))
 			id += 4
 			at += 10
 		}

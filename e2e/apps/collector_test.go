@@ -102,12 +102,15 @@ func startCollector(t *testing.T) *collector {
 func freePorts(t *testing.T, n int) []string {
 	t.Helper()
 	addresses := make([]string, n)
+	var held []net.Listener // until all are found, so that they differ
 	for i := range addresses {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		require.NoError(t, err)
-		// Held until all are found, so that they differ.
-		defer func() { require.NoError(t, l.Close()) }()
+		held = append(held, l)
 		addresses[i] = l.Addr().String()
+	}
+	for _, l := range held {
+		require.NoError(t, l.Close())
 	}
 	return addresses
 }

@@ -68,7 +68,7 @@ func (a attributes) count(keys ...string) (int32, bool) {
 	if !ok || n < 0 {
 		return 0, false
 	}
-	return int32(min(n, math.MaxInt32)), true //nolint:gosec // bounded
+	return int32(min(n, math.MaxInt32)), true
 }
 
 func whole(f float64) (int64, bool) {

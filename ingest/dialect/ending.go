@@ -208,7 +208,7 @@ func statusOfText(text string) int32 {
 		}
 	}
 	// A number that stands alone, unless a unit follows: `timed out after 500 ms` is no status.
-	if m := statusInside.FindStringSubmatch(body); m != nil && !strings.ContainsAny(m[2]+m[3], "ms%kKMG") {
+	if m := statusInside.FindStringSubmatch(body); len(m) > 0 && !strings.ContainsAny(m[2]+m[3], "ms%kKMG") {
 		return atoi32(m[1])
 	}
 	return 0

@@ -32,7 +32,7 @@ func (r *reading) readLangGraph(get metadata) {
 	row.TaskKey = clip(get("langgraph_checkpoint_ns").String(), 4*schema.MaxName)
 	if v := get("langgraph_step"); v.Exists() {
 		if n, ok := wholeText(v.String()); ok && n >= 0 && n < 1<<31 {
-			row.GraphStep = int32(n) //nolint:gosec // bounded
+			row.GraphStep = int32(n)
 		}
 	}
 	row.GraphRoot = row.Node == "" && isLangGraph(get("ls_integration").String())

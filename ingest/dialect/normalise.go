@@ -131,17 +131,17 @@ func nanoseconds(t pcommon.Timestamp) int64 {
 	if uint64(t) > math.MaxInt64 {
 		return math.MaxInt64
 	}
-	return int64(t) //nolint:gosec // bounded above
+	return int64(t)
 }
 
 // clip cuts text to at most limit bytes at a rune's boundary, and mends text that is no UTF-8.
 func clip(text string, limit int) string {
 	if len(text) > limit {
 		text = text[:limit]
-		for len(text) > 0 && !utf8.RuneStart(text[len(text)-1]) {
+		for text != "" && !utf8.RuneStart(text[len(text)-1]) {
 			text = text[:len(text)-1]
 		}
-		if len(text) > 0 {
+		if text != "" {
 			if r, size := utf8.DecodeLastRuneInString(text); r == utf8.RuneError && size == 1 {
 				text = text[:len(text)-1]
 			}

@@ -56,6 +56,7 @@ func BenchmarkIdle(b *testing.B) {
 }
 
 func cpuTicks(b *testing.B, pid int) int {
+	b.Helper()
 	var utime, stime int
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	require.NoError(b, err)
@@ -66,6 +67,7 @@ func cpuTicks(b *testing.B, pid int) int {
 }
 
 func procField(b *testing.B, pid int, file, field string) (n int64) {
+	b.Helper()
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, file))
 	require.NoError(b, err)
 	for line := range strings.Lines(string(raw)) {
@@ -79,7 +81,11 @@ func procField(b *testing.B, pid int, file, field string) (n int64) {
 	return 0
 }
 
-func written(b *testing.B, pid int) int64 { return procField(b, pid, "io", "write_bytes:") }
+func written(b *testing.B, pid int) int64 {
+	b.Helper()
+	return procField(b, pid, "io", "write_bytes:")
+}
 func residentMiB(b *testing.B, pid int) float64 {
+	b.Helper()
 	return float64(procField(b, pid, "status", "VmRSS:")) / 1024
 }

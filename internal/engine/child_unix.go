@@ -34,7 +34,7 @@ func launch(d layout, lock *os.File) (*child, error) {
 		return nil, fmt.Errorf("engine: find this program's own file: %w", err)
 	}
 	if st, err := os.Stat(d.hostLog); err == nil && st.Size() > hostLogBytes {
-		os.Rename(d.hostLog, d.hostLog+".1")
+		_ = os.Rename(d.hostLog, d.hostLog+".1")
 	}
 	out, err := os.OpenFile(d.hostLog, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -43,7 +43,7 @@ func launch(d layout, lock *os.File) (*child, error) {
 	defer out.Close()
 	at, _ := out.Seek(0, io.SeekEnd)
 
-	cmd := exec.Command(exe, HostCommand, d.hostJSON)
+	cmd := exec.Command(exe, HostCommand, d.hostJSON) //nolint:noctx // it is ended in steps, not killed by a context
 	cmd.Args[0] = "retryledger"
 	cmd.Dir = d.store
 	cmd.Env = environment()
@@ -89,7 +89,7 @@ func (c *child) end() {
 		after time.Duration
 		do    func()
 	}{
-		{hostGrace + time.Second, func() { c.proc.Signal(syscall.SIGTERM) }},
+		{hostGrace + time.Second, func() { _ = c.proc.Signal(syscall.SIGTERM) }},
 		{time.Second, c.kill},
 	} {
 		t := time.NewTimer(step.after)
@@ -105,7 +105,7 @@ func (c *child) end() {
 }
 
 // kill is harmless on a child that has been waited for: os.Process knows.
-func (c *child) kill() { c.proc.Kill() }
+func (c *child) kill() { _ = c.proc.Kill() } // it may have ended by itself
 
 // reason says why the child ended: how it exited, and what it wrote of it.
 func (c *child) reason() error {

@@ -120,7 +120,7 @@ func startParent(t *testing.T, dir string) (*osexec.Cmd, parentSays) {
 	out, err := cmd.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())
-	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
 	var says parentSays
 	require.NoError(t, json.NewDecoder(out).Decode(&says))
 	return cmd, says
@@ -137,7 +137,7 @@ func TestTheEngineDiesWithItsParentAndKeepsTheRows(t *testing.T) {
 	parent, says := startParent(t, dir)
 	begin := time.Now()
 	require.NoError(t, parent.Process.Kill())
-	parent.Wait()
+	_ = parent.Wait() // it was killed
 
 	// At once, as a service manager would: the old engine may still run.
 	e := enginetest.Start(t, engine.Options{DataDir: dir})
@@ -168,7 +168,7 @@ func TestATakenPortIsSaid(t *testing.T) {
 	require.ErrorIs(t, err, syscall.EADDRINUSE)
 	require.ErrorContains(t, err, "set listen to another address")
 
-	port := l.Addr().(*net.TCPAddr).Port
+	port := portOf(t, l)
 	dir := t.TempDir()
 	_, err = engine.Start(context.Background(), engine.Options{DataDir: dir, HTTPPort: port})
 	require.ErrorIs(t, err, syscall.EADDRINUSE)
@@ -226,4 +226,12 @@ func TestAnEndedContextEndsTheStart(t *testing.T) {
 	_, err := engine.Start(ctx, engine.Options{DataDir: dir})
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	enginetest.Start(t, engine.Options{DataDir: dir}) // no process and no lock are left
+}
+
+// portOf is the port that a listener on this machine has.
+func portOf(t *testing.T, l net.Listener) int {
+	t.Helper()
+	addr, ok := l.Addr().(*net.TCPAddr)
+	require.True(t, ok)
+	return addr.Port
 }

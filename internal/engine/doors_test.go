@@ -162,9 +162,11 @@ func TestAStrangerAtTheDoorDoesNotEndTheEngine(t *testing.T) {
 		for _, hello := range []string{"GET / HTTP/1.0\r\n\r\n", strings.Repeat("\xff\xfe\xfd", 30), "\x00\x05hell", ""} {
 			c, err := net.Dial("tcp", e.Addr())
 			require.NoError(t, err)
-			io.WriteString(c, hello)
-			c.(*net.TCPConn).CloseWrite()
-			io.Copy(io.Discard, c) // until the engine has closed it
+			_, _ = io.WriteString(c, hello)
+			if tcp, ok := c.(*net.TCPConn); ok {
+				_ = tcp.CloseWrite()
+			}
+			_, _ = io.Copy(io.Discard, c) // until the engine has closed it
 			c.Close()
 		}
 	}
@@ -187,7 +189,9 @@ func TestClientsThatVanishDoNotEndTheEngine(t *testing.T) {
 		}
 		c := open(t, o)
 		use(c)
-		require.NoError(t, raw.(*net.TCPConn).SetLinger(0)) // a reset, not an end
+		tcp, ok := raw.(*net.TCPConn)
+		require.True(t, ok)
+		require.NoError(t, tcp.SetLinger(0)) // a reset, not an end
 		require.NoError(t, raw.Close())
 		c.Close()
 	}
@@ -238,7 +242,7 @@ func listening(t *testing.T, pid int) (addrs []string) {
 			continue
 		}
 		require.NoError(t, err)
-		defer f.Close()
+		t.Cleanup(func() { _ = f.Close() })
 		for sc := bufio.NewScanner(f); sc.Scan(); {
 			w := strings.Fields(sc.Text())
 			if len(w) > 9 && w[3] == "0A" && inodes[w[9]] {
@@ -251,6 +255,7 @@ func listening(t *testing.T, pid int) (addrs []string) {
 
 // inProc is a loopback port as /proc writes it.
 func inProc(t *testing.T, addr string) string {
+	t.Helper()
 	a, err := net.ResolveTCPAddr("tcp", addr)
 	require.NoError(t, err)
 	return fmt.Sprintf("0100007F:%04X", a.Port)
@@ -262,14 +267,14 @@ func TestListensOnLoopbackOnlyAndHTTPOnlyWhenAsked(t *testing.T) {
 
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	port := l.Addr().(*net.TCPAddr).Port
+	port := portOf(t, l)
 	l.Close()
 	h := enginetest.Start(t, engine.Options{HTTPPort: port})
 	require.ElementsMatch(t, []string{inProc(t, h.Addr()), inProc(t, l.Addr().String())}, listening(t, h.Status().PID))
 
 	get := func(user, password string) (int, string) {
 		u := url.URL{Scheme: "http", Host: l.Addr().String(), Path: "/", RawQuery: url.Values{"query": {"SELECT 41 + 1"}}.Encode()}
-		req, err := http.NewRequest("GET", u.String(), nil)
+		req, err := http.NewRequest(http.MethodGet, u.String(), http.NoBody)
 		require.NoError(t, err)
 		if user != "" {
 			req.SetBasicAuth(user, password)
@@ -425,7 +430,7 @@ func TestASharedEngineSaysHowItIsReached(t *testing.T) {
 	conn := open(t, &clickhouse.Options{Addr: []string{addr}, Auth: clickhouse.Auth{Username: user, Password: strings.TrimSpace(string(pw))}})
 	exec(t, conn, "SELECT 1")
 	conn.Close()
-	go io.Copy(io.Discard, r)
+	go func() { _, _ = io.Copy(io.Discard, r) }()
 	cancel()
 	require.NoError(t, <-ended)
 }

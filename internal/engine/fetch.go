@@ -167,7 +167,7 @@ func (f *fetcher) library(ctx context.Context) (string, error) {
 	if intact(f.home()) {
 		return lib, nil
 	}
-	if err := os.MkdirAll(f.dir, 0o755); err != nil {
+	if err := os.MkdirAll(f.dir, 0o750); err != nil {
 		return "", fmt.Errorf("engine: create the cache folder of the ClickHouse library (give cache_dir a folder that this user may write): %w", err)
 	}
 	lock := flock.New(filepath.Join(f.dir, "lock"))

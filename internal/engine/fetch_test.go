@@ -324,7 +324,7 @@ func TestTheProgressOfADownloadGrows(t *testing.T) {
 		if most = p.Bytes; most >= 1000 {
 			m, _ := filepath.Glob(filepath.Join(f.dir, tempPrefix+"*"))
 			for _, dir := range m {
-				os.WriteFile(filepath.Join(dir, "go-on"), nil, 0o600)
+				_ = os.WriteFile(filepath.Join(dir, "go-on"), nil, 0o600)
 			}
 		}
 	}

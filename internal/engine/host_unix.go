@@ -61,7 +61,7 @@ func HostMain(args []string) int {
 	}
 	syscall.CloseOnExec(parent)
 	go func() {
-		io.Copy(io.Discard, os.NewFile(uintptr(parent), "parent"))
+		_, _ = io.Copy(io.Discard, os.NewFile(uintptr(parent), "parent"))
 		stop <- "standard input ended"
 	}()
 	terminal, err := terminalAsStdin()
@@ -84,7 +84,7 @@ func HostMain(args []string) int {
 	endQueries(ctx, c)
 	terminal.Close()
 	select {
-	case <-ended:
+	case <-ended: //nolint:errcheck // how it ended is the log's to say
 		return 0
 	case <-ctx.Done():
 		fmt.Fprintln(os.Stderr, hostSays+"the engine did not end in time")

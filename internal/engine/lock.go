@@ -61,7 +61,7 @@ func lockDir(ctx context.Context, d layout, wait time.Duration) (*dirLock, error
 		}
 		var h holder
 		if b, err := io.ReadAll(io.NewSectionReader(f, 0, 4096)); err == nil {
-			json.Unmarshal(b, &h) // a torn record names nobody, which is said
+			_ = json.Unmarshal(b, &h) // a torn record names nobody, which is said
 		}
 		locked := &LockedError{DataDir: d.dir, PID: h.PID, Host: h.Host, Addr: h.Addr}
 		if alive(h.PID) {

@@ -105,7 +105,7 @@ func TestAPortTakenAtTheLastMomentIsSaid(t *testing.T) {
 	}
 	e.lock, err = lockDir(context.Background(), e.layout, 0)
 	require.NoError(t, err)
-	defer e.lock.release()
+	defer func() { _ = e.lock.release() }()
 	require.NoError(t, e.writeConfig())
 	c, err := launch(e.layout, e.lock.file)
 	require.NoError(t, err)

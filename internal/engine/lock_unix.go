@@ -4,6 +4,7 @@ package engine
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"strconv"
 	"strings"
@@ -21,7 +22,7 @@ func lockFile(f *os.File) error {
 	}
 }
 
-func isLocked(err error) bool { return err == syscall.EWOULDBLOCK }
+func isLocked(err error) bool { return errors.Is(err, syscall.EWOULDBLOCK) }
 
 // alive says whether a process of that id exists on this machine and has not
 // ended. One that has ended keeps its id until its parent asks for it, which

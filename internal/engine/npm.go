@@ -109,7 +109,7 @@ func (f *fetcher) download(ctx context.Context, tmp string) (string, error) {
 }
 
 func folderSize(dir string) (n int64) {
-	filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
+	_ = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
 		if err == nil && d.Type().IsRegular() {
 			if st, err := d.Info(); err == nil {
 				n += st.Size()
@@ -183,12 +183,12 @@ func (f *fetcher) unpack(ctx context.Context, tgz, out, integrity string) error 
 	if err != nil {
 		return f.explain("unpack "+f.spec(), err)
 	}
-	if err := os.Mkdir(out, 0o755); err != nil {
+	if err := os.Mkdir(out, 0o750); err != nil {
 		return f.explain("create a folder", err)
 	}
 	for t := tar.NewReader(z); ; {
 		h, err := t.Next()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return fmt.Errorf("engine: the package %s holds no %s: set %s to one that you have", f.spec(), libraryName, LibraryEnv)
 		}
 		if err != nil {
@@ -232,7 +232,7 @@ func (f *fetcher) follow(ctx context.Context, step string, r io.Reader, total in
 }
 
 type followed struct {
-	ctx      context.Context
+	ctx      context.Context //nolint:containedctx // of one fetch, which this describes
 	f        *fetcher
 	step     string
 	r        io.Reader

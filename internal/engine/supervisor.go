@@ -100,7 +100,7 @@ func Start(ctx context.Context, opts Options) (_ *Engine, err error) {
 			if e.ping != nil {
 				e.ping.Close()
 			}
-			lock.release()
+			_ = lock.release() // the start failed already
 		}
 	}()
 	if opts.Library == "" {
@@ -119,7 +119,7 @@ func Start(ctx context.Context, opts Options) (_ *Engine, err error) {
 	}
 	run, stop := context.WithCancel(context.Background())
 	e.stop = stop
-	go e.run(run, first)
+	go e.run(run, first) //nolint:contextcheck // it outlives the start, which alone ctx bounds
 	return e, nil
 }
 
@@ -128,11 +128,12 @@ func Start(ctx context.Context, opts Options) (_ *Engine, err error) {
 func (e *Engine) firstChild(ctx context.Context) (process, error) {
 	host, port, _ := net.SplitHostPort(e.opts.Listen)
 	for attempt := 1; ; attempt++ {
-		l, err := net.Listen("tcp", e.opts.Listen)
+		l, err := net.Listen("tcp", e.opts.Listen) //nolint:noctx // on this machine, at once
 		if err != nil {
 			return nil, takenError("listen", e.opts.Listen, err)
 		}
-		e.addr = net.JoinHostPort(host, strconv.Itoa(l.Addr().(*net.TCPAddr).Port))
+		_, picked, _ := net.SplitHostPort(l.Addr().String()) // as net itself wrote it
+		e.addr = net.JoinHostPort(host, picked)
 		l.Close()
 		if e.ping != nil {
 			e.ping.Close()
@@ -161,7 +162,7 @@ func takenError(option, addr string, err error) error {
 
 // portFree says whether somebody could listen on addr now.
 func portFree(addr string) error {
-	l, err := net.Listen("tcp", addr)
+	l, err := net.Listen("tcp", addr) //nolint:noctx // on this machine, at once
 	if err != nil {
 		return err
 	}
@@ -248,7 +249,7 @@ func (e *Engine) startChild(ctx context.Context) (process, error) {
 // run keeps the engine running from its first child on until ctx ends.
 func (e *Engine) run(ctx context.Context, c process) {
 	defer close(e.done)
-	defer e.lock.release()
+	defer func() { _ = e.lock.release() }() // the process ends with its locks
 	defer e.ping.Close()
 	defer e.pinging.Wait()
 	b := newBackoff(e.random)
@@ -333,7 +334,8 @@ func (e *Engine) watch(ctx context.Context, c process) error {
 				silent = 0
 				continue
 			}
-			if silent++; silent < watchPatience {
+			silent++
+			if silent < watchPatience {
 				continue
 			}
 			c.kill()

@@ -54,6 +54,7 @@ func (p *fakePing) Close() error { return nil }
 // supervised runs an engine whose starts come from start, in a bubble of
 // synctest where waits take no time.
 func supervised(t *testing.T, first *fakeProcess, ping *fakePing, start func(context.Context) (process, error)) *Engine {
+	t.Helper()
 	f, err := os.Create(filepath.Join(t.TempDir(), "lock"))
 	require.NoError(t, err)
 	e := &Engine{

@@ -120,7 +120,7 @@ func serverConfig(o Options, d layout) []byte {
 	var b bytes.Buffer
 	el := func(name string, v any) {
 		fmt.Fprintf(&b, "<%s>", name)
-		xml.EscapeText(&b, fmt.Append(nil, v))
+		_ = xml.EscapeText(&b, fmt.Append(nil, v))
 		fmt.Fprintf(&b, "</%s>\n", name)
 	}
 	b.WriteString("<clickhouse>\n<logger>\n")

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -285,7 +284,7 @@ func waitUnused(ctx context.Context, dir string, gate *flock.Flock) {
 func fail(dir string, err error) int {
 	fmt.Fprintln(os.Stderr, err)
 	if werr := writeState(dir, state{Error: err.Error()}); werr != nil {
-		io.WriteString(os.Stderr, werr.Error())
+		_, _ = os.Stderr.WriteString(werr.Error())
 	}
 	return 1
 }
