@@ -36,6 +36,9 @@ func TestDemo(t *testing.T) {
 	out := d.retryledger(t, "demo", "--endpoint", "http://"+d.http)
 	assert.NotEmpty(t, out)
 	assert.Contains(t, d.retryledger(t, "top"), "retries")
+	runs := d.retryledger(t, "runs", "--over-budget")
+	assert.Contains(t, runs, "demo-seven-of-three")
+	assert.NotContains(t, runs, "demo-client-retries")
 }
 
 func TestSecondCollectorOnTheSameDataIsToldWhoHasIt(t *testing.T) {

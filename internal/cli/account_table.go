@@ -3,8 +3,6 @@ package cli
 import (
 	"fmt"
 
-	"github.com/jedib0t/go-pretty/v6/text"
-
 	"github.com/retryledger/retryledger/analysis/answer"
 	"github.com/retryledger/retryledger/analysis/attribution"
 )
@@ -19,7 +17,7 @@ func (p printer) ledger(ledger attribution.Ledger, ladder bool) {
 		p.heading(answer.RunOf(ledger.Runs[0]))
 		p.blank()
 	default:
-		p.runs(ledger.Runs)
+		p.runs(summaries(ledger.Runs))
 		p.blank()
 	}
 	if top := answer.TopOf(ledger, answer.Filter{}); len(top.Steps) > 0 {
@@ -45,44 +43,4 @@ func (p printer) ledger(ledger attribution.Ledger, ladder bool) {
 	if n := ledger.UnattributedSpans; n > 0 {
 		p.line(plural(n, "span") + " of traces that are no run: without step, call, flag or run id")
 	}
-}
-
-// runs prints one line a run.
-func (p printer) runs(runs []attribution.Run) {
-	each := func(cell func(attribution.Run) string) []string {
-		cells := make([]string, len(runs))
-		for i, run := range runs {
-			cells[i] = cell(run)
-		}
-		return cells
-	}
-	p.table([]column{
-		{title: "run", left: true, cells: each(func(r attribution.Run) string { return clean(r.RunID) })},
-		{title: "service", name: "service", left: true, drop: 20, cells: each(func(r attribution.Run) string { return clean(r.Service) })},
-		{title: "completion", left: true, cells: each(func(r attribution.Run) string { return p.paintCompletion(r.Completion) })},
-		{title: "outcome", name: "outcome", left: true, drop: 50, cells: each(func(r attribution.Run) string { return clean(r.Outcome) })},
-		{title: "retries", cells: each(func(r attribution.Run) string {
-			used := fmt.Sprintf("%d/%d", r.Budget.Retries, r.Budget.RunLimit)
-			if r.Budget.Exhausted {
-				return p.paint(used, text.FgRed)
-			}
-			return used
-		})},
-		{title: "steps over\nbudget", name: "steps over budget", drop: 40, cells: each(func(r attribution.Run) string {
-			over := 0
-			for _, step := range r.Steps {
-				if step.OverBudget {
-					over++
-				}
-			}
-			if over == 0 {
-				return "0"
-			}
-			return p.paint(count(over), text.FgRed)
-		})},
-		{title: "took", name: "took", drop: 30, cells: each(func(r attribution.Run) string {
-			return milliseconds(float64(r.EndNs-r.StartNs) / 1e6)
-		})},
-		{title: "spans", name: "spans", drop: 10, cells: each(func(r attribution.Run) string { return count(r.Spans) })},
-	})
 }

@@ -27,7 +27,7 @@ of one that no other run has.
   retryledger run 5b28 --format json | jq '.attempts[] | select(.charge != "")'`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 || args[0] == "" {
-				return fail(ExitUsage, "run wants one run id, trace id, or the beginning of one")
+				return fail(ExitUsage, "run wants one run id, trace id, or the beginning of one; retryledger runs lists them")
 			}
 			return nil
 		},

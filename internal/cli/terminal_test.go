@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"github.com/jedib0t/go-pretty/v6/text"
@@ -194,4 +195,50 @@ func TestALongLadderIsCut(t *testing.T) {
 	p = serve(t, http.StatusOK, run, nil)
 	require.Contains(t, p.must(t, "run", "x"), "100 later attempts not shown; --limit 0 shows all")
 	require.NotContains(t, p.must(t, "run", "x", "--limit", "0"), "not shown")
+}
+
+// TestTopNamesTheServiceOfALimitedAnswer: steps that are not shown may be others'.
+func TestTopNamesTheServiceOfALimitedAnswer(t *testing.T) {
+	t.Parallel()
+	top := answer.NewTop(answer.Filter{})
+	top.Runs = 2
+	top.Steps = []answer.TopStep{{Service: "shop", Step: "pay", Runs: 1}}
+	require.NotContains(t, serve(t, http.StatusOK, top, nil).must(t, "top"), "shop", "one service needs no column")
+	top.StepsLeftOff = 1
+	require.Contains(t, serve(t, http.StatusOK, top, nil).must(t, "top", "--limit", "1"), "shop")
+	top.Service = "shop"
+	require.Equal(t, 1, strings.Count(serve(t, http.StatusOK, top, nil).must(t, "top", "--limit", "1", "--service", "shop"), "shop"), "only in the heading")
+}
+
+func TestRuns(t *testing.T) {
+	t.Parallel()
+	ended := time.Date(2026, 3, 1, 11, 0, 0, 0, time.UTC)
+	since := time.Date(2026, 2, 28, 12, 0, 0, 0, time.UTC)
+	runs := answer.Runs{Since: &since, RunsLeftOff: 3, Runs: []answer.RunSummary{
+		{
+			RunID: "order-4711", Service: "shop", Completion: "complete", Outcome: "ok", Spans: 17, StartedAt: ended.Add(-1500 * time.Millisecond), EndedAt: ended,
+			Budget: attribution.Budget{RunLimit: 12, Retries: 6}, StepsOverBudget: []string{"pay"},
+		},
+		{RunID: hostileName, Service: hostileName, Completion: hostileName, Outcome: hostileName, StartedAt: ended, EndedAt: ended},
+	}}
+	var asked http.Request
+	p := serve(t, http.StatusOK, runs, &asked)
+	golden(t, "runs_hostile", p.must(t, "runs"))
+	require.Equal(t, "/api/v1/runs", asked.URL.Path)
+	require.Equal(t, map[string][]string{"since": {"2026-03-01T12:00:00Z"}, "limit": {"20"}}, map[string][]string(asked.URL.Query()))
+	p.must(t, "runs", "--completion", "incomplete", "--quarantined", "--over-budget", "--service", "a&b", "--until", "1h", "--limit", "0")
+	require.Equal(t, map[string][]string{
+		"since": {"2026-03-01T12:00:00Z"}, "until": {"2026-03-02T11:00:00Z"}, "service": {"a&b"}, "completion": {"incomplete"},
+		"quarantined": {"true"}, "over_budget": {"true"}, "limit": {"0"},
+	}, map[string][]string(asked.URL.Query()))
+
+	var same answer.Runs
+	require.NoError(t, json.Unmarshal([]byte(p.must(t, "runs", "--format", "json")), &same))
+	require.Equal(t, runs, same)
+	require.Contains(t, serve(t, http.StatusOK, answer.Runs{Runs: []answer.RunSummary{}}, nil).must(t, "runs"), "No such run ended")
+	for _, args := range [][]string{{"runs", "--format", "csv"}, {"runs", "--limit", "-1"}, {"runs", "x"}, {"runs", "--since", "soon"}} {
+		_, stderr, code := p.run(t, args...)
+		require.Equal(t, cli.ExitUsage, code, args)
+		require.NotEmpty(t, stderr)
+	}
 }

@@ -104,30 +104,30 @@ func window(since, until string, now time.Time) (url.Values, error) {
 // top prints the heading of an answer and its steps.
 func (p printer) top(top answer.Top) {
 	if len(top.Steps) == 0 {
-		p.line("No attempt ended " + windowText(top) + ". Widen the window with --since, or send spans first: retryledger demo")
+		p.line("No attempt ended " + windowText(top.Since, top.Until, top.Service) + ". Widen the window with --since, or send spans first: retryledger demo")
 		return
 	}
 	p.line(fmt.Sprintf("%s in %s %s (%s)", plural2(top.RetriesTotal, "retry", "retries"), plural(top.Runs, "run"),
-		windowText(top), completions(top.Completion)))
+		windowText(top.Since, top.Until, top.Service), completions(top.Completion)))
 	p.blank()
 	p.steps(top)
 }
 
-func windowText(top answer.Top) string {
+func windowText(since, until *time.Time, service string) string {
 	const layout = "2006-01-02 15:04:05Z"
 	var text string
 	switch {
-	case top.Since != nil && top.Until != nil:
-		text = "from " + top.Since.UTC().Format(layout) + " to " + top.Until.UTC().Format(layout)
-	case top.Since != nil:
-		text = "since " + top.Since.UTC().Format(layout)
-	case top.Until != nil:
-		text = "until " + top.Until.UTC().Format(layout)
+	case since != nil && until != nil:
+		text = "from " + since.UTC().Format(layout) + " to " + until.UTC().Format(layout)
+	case since != nil:
+		text = "since " + since.UTC().Format(layout)
+	case until != nil:
+		text = "until " + until.UTC().Format(layout)
 	default:
 		text = "at any time"
 	}
-	if top.Service != "" {
-		text += " in service " + clean(top.Service)
+	if service != "" {
+		text += " in service " + clean(service)
 	}
 	return text
 }

@@ -14,7 +14,7 @@ import (
 // steps prints the steps of an answer by retry consumption, and the footnotes that
 // its marks need.
 func (p printer) steps(top answer.Top) {
-	columns := p.stepColumns(top.Steps)
+	columns := p.stepColumns(top)
 	leftOut := p.table(columns)
 	notes := stepNotes(top)
 	if len(leftOut) > 0 {
@@ -28,7 +28,8 @@ func (p printer) steps(top answer.Top) {
 	}
 }
 
-func (p printer) stepColumns(steps []answer.TopStep) []column {
+func (p printer) stepColumns(top answer.Top) []column {
+	steps := top.Steps
 	each := func(cell func(answer.TopStep) string) []string {
 		cells := make([]string, len(steps))
 		for i, step := range steps {
@@ -46,7 +47,8 @@ func (p printer) stepColumns(steps []answer.TopStep) []column {
 		services[step.Service] = true
 	}
 	columns := []column{{title: "step", left: true, cells: each(func(s answer.TopStep) string { return clean(s.Step) })}}
-	if len(services) > 1 {
+	// Steps beyond the limit may belong to other services than those shown.
+	if len(services) > 1 || top.StepsLeftOff > 0 && top.Service == "" {
 		columns = append(columns, column{title: "service", name: "service", left: true, drop: 60,
 			cells: each(func(s answer.TopStep) string { return clean(s.Service) })})
 	}
