@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -28,8 +29,8 @@ type route struct {
 	ask        func(ctx context.Context, asker query.Asker, r *http.Request) (any, error)
 }
 
-func (s *server) handler() http.Handler {
-	mux := http.NewServeMux()
+// questions puts the questions about the ledger onto the mux.
+func (s *server) questions() {
 	routes := map[string]route{
 		"/api/v1/top":       {[]string{"since", "until", "service", "limit"}, s.top},
 		"/api/v1/runs":      {[]string{"since", "until", "service", "limit", "completion", "quarantined", "over_budget"}, s.runs},
@@ -37,17 +38,16 @@ func (s *server) handler() http.Handler {
 		"/api/v1/status":    {nil, s.status},
 	}
 	for pattern, route := range routes {
-		mux.HandleFunc("GET "+pattern, func(w http.ResponseWriter, r *http.Request) { s.answer(w, r, route) })
-		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+		s.mux.HandleFunc("GET "+pattern, func(w http.ResponseWriter, r *http.Request) { s.answer(w, r, route) })
+		s.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Allow", "GET, HEAD")
 			s.fail(w, r, &userError{http.StatusMethodNotAllowed, "ask with GET"})
 		})
 	}
-	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		s.fail(w, r, &userError{http.StatusNotFound,
-			"there is nothing here; ask /api/v1/top, /api/v1/runs, /api/v1/runs/{id} or /api/v1/status"})
+	s.patterns = slices.Sorted(maps.Keys(routes))
+	s.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		s.fail(w, r, &userError{http.StatusNotFound, "there is nothing here; ask " + strings.Join(s.listed(), ", ")})
 	})
-	return s.guarded(mux)
 }
 
 // answer asks one question within the limits and writes what comes back.

@@ -33,16 +33,28 @@ type server struct {
 	store    connector
 	now      func() time.Time
 	slots    chan struct{} // one for each question that is worked on
+	mux      *http.ServeMux
+
+	mu       sync.Mutex
+	patterns []string // what is served, for those who ask for something else
 
 	http    *http.Server
 	addr    net.Addr
 	serving sync.WaitGroup
 }
 
-var _ extensioncapabilities.Dependent = (*server)(nil)
+var (
+	_ extensioncapabilities.Dependent = (*server)(nil)
+	_ Router                          = (*server)(nil)
+)
 
 func newServer(config *Config, settings extension.Settings) *server {
-	return &server{config: config, settings: settings, now: time.Now, slots: make(chan struct{}, config.MaxConcurrentQueries)}
+	s := &server{
+		config: config, settings: settings, now: time.Now,
+		slots: make(chan struct{}, config.MaxConcurrentQueries), mux: http.NewServeMux(),
+	}
+	s.questions()
+	return s
 }
 
 // Dependencies makes the store start before the API and stop after it.
@@ -62,7 +74,7 @@ func (s *server) Start(ctx context.Context, host component.Host) error {
 	if err != nil {
 		return s.listenError(err)
 	}
-	s.http, err = s.config.ServerConfig.ToServer(ctx, host.GetExtensions(), s.settings.TelemetrySettings, s.handler())
+	s.http, err = s.config.ServerConfig.ToServer(ctx, host.GetExtensions(), s.settings.TelemetrySettings, s.guarded(s.mux))
 	if err != nil {
 		_ = listener.Close()
 		return fmt.Errorf("start the API: %w", err)

@@ -1,0 +1,54 @@
+package api
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+
+	"go.opentelemetry.io/collector/component"
+)
+
+// Router is the API as other extensions see it: they answer at its address, behind
+// its authentication and its guard against web pages, so that a user has one port
+// to open and to protect.
+type Router interface {
+	// Handle serves what matches a pattern of [http.ServeMux]. Call it in Start, in an
+	// extension that names the API among its dependencies, so that the API starts before
+	// it and ends after it. A pattern that is served already is an error.
+	Handle(pattern string, handler http.Handler) error
+}
+
+// RouterFrom finds the API that a component's configuration names. Call it in Start.
+func RouterFrom(host component.Host, id component.ID) (Router, error) {
+	found, ok := host.GetExtensions()[id]
+	if !ok {
+		return nil, fmt.Errorf("there is no extension %s; add it to extensions and to service::extensions, or name another under api", id)
+	}
+	router, ok := found.(Router)
+	if !ok {
+		return nil, fmt.Errorf("the extension %s is no API; name a %s under api", id, componentType)
+	}
+	return router, nil
+}
+
+// Handle implements Router.
+func (s *server) Handle(pattern string, handler http.Handler) (err error) {
+	defer func() {
+		if conflict := recover(); conflict != nil { // how a ServeMux refuses
+			err = fmt.Errorf("serve %s: %v", pattern, conflict)
+		}
+	}()
+	s.mux.Handle(pattern, handler)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.patterns = append(s.patterns, pattern)
+	slices.Sort(s.patterns)
+	return nil
+}
+
+// listed is what is served, sorted.
+func (s *server) listed() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.patterns)
+}

@@ -1,0 +1,45 @@
+package api
+
+import (
+	"io"
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/component"
+
+	"github.com/retryledger/retryledger/analysis/answer"
+)
+
+func TestOtherExtensionsAnswerAtTheAddressOfTheAPI(t *testing.T) {
+	s := start(t, &storeExtension{}, nil)
+	router, err := RouterFrom(host{map[component.ID]component.Component{component.NewID(componentType): s}}, component.NewID(componentType))
+	require.NoError(t, err)
+
+	hello := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, `{"hello":"you"}`)
+	})
+	require.NoError(t, router.Handle("/api/v1/hello", hello))
+	require.Error(t, router.Handle("/api/v1/hello", hello), "it is served already")
+	require.Error(t, router.Handle("/api/v1/runs/{name}", hello), "the ledger's own questions stay")
+
+	var said map[string]string
+	require.Equal(t, http.StatusOK, ask(t, s, "/api/v1/hello", &said))
+	require.Equal(t, "you", said["hello"])
+
+	var failure answer.Failure
+	require.Equal(t, http.StatusForbidden, ask(t, s, "/api/v1/hello", &failure, func(r *http.Request) { r.Host = "evil.example" }),
+		"the guard stands before it too")
+	require.Equal(t, http.StatusNotFound, ask(t, s, "/nothing", &failure))
+	require.Contains(t, failure.Error, "/api/v1/hello")
+	require.Contains(t, failure.Error, "/api/v1/runs/{id}")
+}
+
+func TestRouterFromNamesWhatIsMissing(t *testing.T) {
+	id := component.NewID(componentType)
+	_, err := RouterFrom(host{}, id)
+	require.ErrorContains(t, err, "service::extensions")
+	_, err = RouterFrom(host{map[component.ID]component.Component{id: &storeExtension{}}}, id)
+	require.ErrorContains(t, err, "is no API")
+}
