@@ -1,0 +1,91 @@
+package attribution
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/retryledger/retryledger/schema"
+)
+
+// Call sites that stand in for steps.
+
+// findCallSites lets the name of a call site stand in for the step where no step
+// encloses a call: the outermost span of the library that made it. Calls of one site
+// under one parent, each after a failed one, are one execution.
+func (a *account) findCallSites() {
+	type place struct {
+		trace  schema.TraceID
+		parent schema.SpanID
+		name   string
+	}
+	last := make(map[place]*execution)
+	tops := make(map[*node]bool)
+	var order []*node
+	for _, n := range a.tree.nodes {
+		if n.exec != nil || !n.isCall() || n.shadow {
+			continue
+		}
+		top, above := n, n
+		hook := false // an agent middleware's hook is a call site of its own
+		for p := n.parent; p != nil; p = p.parent {
+			above = p
+			if hook {
+				continue
+			}
+			hook = hookName.MatchString(p.Name)
+			if p.Role == schema.RoleChain || p.isCall() {
+				top = p
+			}
+		}
+		// The step around a call whose parent has not come yet is not known yet.
+		if above.orphan && !above.GraphRoot && a.mayStillRun() {
+			continue
+		}
+		if !tops[top] {
+			tops[top] = true
+			order = append(order, top)
+		}
+	}
+	slices.SortFunc(order, compareNodes)
+	for _, top := range order {
+		name := siteName(top)
+		key := place{top.TraceID, top.ParentID, numberless(name)}
+		if a.group.joinedBy == "inferred" && top.ParentID.IsZero() { // siblings that are traces of their own
+			key.trace = schema.TraceID{}
+		}
+		e := last[key]
+		if e == nil || !failedUnit(e.members[len(e.members)-1]) || top.StartNs < e.end-a.tree.slack {
+			e = a.add(&execution{step: name, trace: top.TraceID, site: true, start: top.StartNs, end: top.EndNs})
+			last[key] = e
+		}
+		e.join(top)
+	}
+}
+
+// siteName is the name that a library gives a call site, else the span's own.
+func siteName(top *node) string {
+	if top.Node != "" && (top.TaskKey == "" || hookName.MatchString(top.Node)) {
+		return top.Node
+	}
+	return top.Name
+}
+
+// mayStillRun tells whether spans of the run may be on their way.
+func (a *account) mayStillRun() bool {
+	var last int64
+	for _, n := range a.tree.nodes {
+		last = max(last, n.EndNs)
+	}
+	return a.opts.AtNs-last <= a.opts.OrphanAfterNs
+}
+
+var numbers = regexp.MustCompile(`\d+`)
+
+// numberless makes one name of names that differ in a number only.
+func numberless(name string) string {
+	if !strings.ContainsAny(name, "0123456789") {
+		return name
+	}
+	return strings.TrimSpace(numbers.ReplaceAllString(name, "#"))
+}

@@ -1,0 +1,202 @@
+package attribution
+
+import (
+	"slices"
+
+	"github.com/retryledger/retryledger/schema"
+)
+
+// Attempts that only numbers, events, counters or texts tell of.
+
+// countedExecutions brings to life the executions that a step's own counter tells of,
+// where it says that a layer of steps repeated it (retry.layer beside retry.count).
+func (a *account) countedExecutions() {
+	for _, e := range slices.Clone(a.executions) {
+		if e.node == nil || e.view || !stepLayer(e.layer) || e.next != nil && len(e.node.RetryEvents) > 0 {
+			continue
+		}
+		count := min(max(len(e.node.RetryEvents), int(e.node.RetryCount)), maxRepeats)
+		if count <= 0 {
+			continue
+		}
+		prev, charge, evidence := e.prev, e.charge, e.evidence
+		for i := range count {
+			lost := &execution{step: e.step, trace: e.trace, counter: true, outer: e.outer, start: e.start, end: e.start, ending: EndingUnknown, ordinal: i + 1}
+			if i == 0 {
+				lost.prev, lost.charge, lost.evidence = prev, charge, evidence
+				if prev != nil {
+					prev.next = lost
+				}
+			} else {
+				link(lost, prev, e.layer, EvidenceAttribute)
+			}
+			a.executions = append(a.executions, lost)
+			prev = lost
+		}
+		link(e, prev, e.layer, EvidenceAttribute)
+		e.counted = true
+	}
+}
+
+// missing brings to life the attempts before e that only e's number tells of.
+func (a *account) missing(e *execution) {
+	if e.attempt > maxGap {
+		return
+	}
+	layer := LayerNode
+	if e.layer == LayerOrchestrator || e.layer == LayerWorker {
+		layer = e.layer
+	}
+	var p *execution
+	for n := 1; n < e.attempt; n++ {
+		lost := &execution{step: e.step, trace: e.trace, counter: true, outer: e.outer, start: e.start, end: e.start,
+			ending: EndingUnknown, ordinal: n, attempt: n, evidence: e.evidence}
+		if p != nil {
+			link(lost, p, layer, e.evidence)
+		}
+		a.executions = append(a.executions, lost)
+		p = lost
+	}
+	link(e, p, layer, Evidence(e.node.AttemptEvidence))
+}
+
+// chargeCounters adds the repeats that only events, counters or texts tell of. Where
+// an attempt shows twice, the larger number counts, once.
+func (a *account) chargeCounters() {
+	seen := make(map[*node]map[Layer]int) // charges at or below a span, by layer
+	fallbacks := make(map[*node]int)
+	for _, c := range a.calls {
+		if c.charge == "" || c.node == nil {
+			continue
+		}
+		for n := c.node; n != nil; n = n.parent {
+			if c.charge == ChargeFallback {
+				fallbacks[n]++
+			} else {
+				if seen[n] == nil {
+					seen[n] = make(map[Layer]int)
+				}
+				seen[n][Layer(c.charge)]++
+			}
+			if n.isExecution() || n.home != nil && n.home == c.exec {
+				break
+			}
+		}
+	}
+	var marks []*node // spans that stand beside the attempts they tell of
+	for _, n := range a.tree.nodes {
+		switch {
+		case n.exec == nil:
+		case n.Role == schema.RoleAuxiliary && (n.RetryCount > 0 || n.FallbackEvents > 0):
+			marks = append(marks, n)
+		default:
+			a.chargeCounter(n, seen[n])
+			for range int(n.FallbackEvents) - fallbacks[n] {
+				a.spanlessFallback(n)
+			}
+		}
+	}
+	a.chargeMarks(marks)
+}
+
+// chargeMarks charges what marks tell of beyond what the attempts of their execution show.
+func (a *account) chargeMarks(marks []*node) {
+	if len(marks) == 0 {
+		return
+	}
+	type charge struct {
+		exec *execution
+		what string
+	}
+	shown := make(map[charge]int)
+	for _, c := range a.calls {
+		shown[charge{c.exec, c.charge}]++
+	}
+	for _, n := range marks {
+		what := charge{n.exec, string(layerOf(n))}
+		if n.FallbackEvents > 0 {
+			what.what = ChargeFallback
+		}
+		switch {
+		case shown[what] > 0:
+			shown[what]--
+		case n.FallbackEvents > 0:
+			a.spanlessFallback(n)
+		default:
+			a.spanless(n.exec, layerOf(n), n.EndNs, EvidenceAttribute, n.ErrorClass, int(n.HTTPStatus), nil)
+		}
+	}
+}
+
+func (a *account) spanlessFallback(n *node) {
+	c := a.spanless(n.exec, "", n.EndNs, EvidenceEvent, "", 0, operationOf(n))
+	c.charge, c.from, c.reason = ChargeFallback, n.FallbackFrom, n.FallbackReason
+}
+
+func (a *account) chargeCounter(n *node, seen map[Layer]int) {
+	layer := layerOf(n)
+	if n.isExecution() && n.home.counted {
+		return
+	}
+	if n.isCall() {
+		layer = LayerTransport // repeats inside one call
+		if l := Layer(n.RetryLayer); l == LayerCall {
+			layer = l
+		}
+	}
+	count := max(len(n.RetryEvents), int(n.RetryCount))
+	if count > int(n.RetryCount) && !n.isCall() && (n.continued || n.isExecution() && n.home.next != nil && n.home.next.charge != "") {
+		count-- // the event announces the next attempt, which has a span of its own
+	}
+	evidence := EvidenceEvent
+	if int(n.RetryCount) > len(n.RetryEvents) {
+		evidence = EvidenceAttribute
+		if a.markedBefore(n) {
+			return
+		}
+	}
+	if n.ResendCount > 0 && (n.isCall() || !n.isSend()) && int(n.ResendCount) > count {
+		count, layer, evidence = int(n.ResendCount), LayerTransport, EvidenceAttribute
+	}
+	// A text counts all attempts of all layers below it.
+	if stated := int(n.StatedAttempts) - 1; stated > count && stated > seen[LayerCall]+seen[LayerTransport] && n.home != nil {
+		count, layer, evidence = stated, LayerCall, EvidenceMessage
+	}
+	extra := min(count-seen[layer], maxRepeats)
+	for i := range extra {
+		instant, class, status := n.EndNs, "", 0
+		if at := len(n.RetryEvents) - extra + i; evidence == EvidenceEvent && at >= 0 {
+			ev := n.RetryEvents[at]
+			instant, class, status = ev.TimeNs, ev.ErrorClass, int(ev.HTTPStatus)
+		}
+		a.spanless(n.exec, layer, instant, evidence, class, status, operationOf(n))
+	}
+}
+
+// markedBefore: one re-prompt answers all tools of a turn that asked for it, so that
+// of several marked siblings between two model calls the first counts.
+func (a *account) markedBefore(n *node) bool {
+	if n.Role != schema.RoleTool || Layer(n.RetryLayer) != LayerCall || n.parent == nil {
+		return false
+	}
+	for i := slices.Index(n.parent.children, n) - 1; i >= 0; i-- {
+		switch c := n.parent.children[i]; {
+		case c.Role == schema.RoleModel:
+			return false
+		case c.Role == schema.RoleTool && Layer(c.RetryLayer) == LayerCall && c.RetryCount == n.RetryCount:
+			return true
+		}
+	}
+	return false
+}
+
+// maxRepeats bounds the attempts that one counter may bring to life.
+const maxRepeats = 10_000
+
+// operationOf is the operation that a span's own counter counts repeats of.
+func operationOf(n *node) *operation {
+	if n.attempt != nil {
+		return n.attempt.op.resolve()
+	}
+	return nil
+}

@@ -1,0 +1,140 @@
+package attribution
+
+import (
+	"slices"
+
+	"github.com/retryledger/retryledger/schema"
+)
+
+// How executions ended, before anyone asks who repeated them.
+
+// placeViolations gives each contract violation to the execution it belongs to: the
+// one of its node that was open at its time, else the last before it. Within one
+// execution a violation counts once, however many spans repeat it.
+func (a *account) placeViolations() {
+	type once struct {
+		exec           *execution
+		node, key, dir string
+	}
+	seen := make(map[once]bool)
+	byStep := make(map[string][]*execution)
+	for _, e := range a.executions {
+		byStep[e.step] = append(byStep[e.step], e)
+	}
+	for _, n := range a.tree.nodes {
+		for _, v := range n.Violations {
+			e := enclosingStep(n, v.Node)
+			if e == nil {
+				e = executionAt(byStep[v.Node], n.TraceID, v.TimeNs)
+			}
+			if e != nil {
+				e.violated = true
+			}
+			id := once{e, v.Node, v.Key, v.Direction}
+			if seen[id] {
+				continue
+			}
+			seen[id] = true
+			a.violations = mergeViolation(a.violations, v, n.TraceID, 1)
+		}
+	}
+}
+
+// enclosingStep is the execution of a step that n lies in.
+func enclosingStep(n *node, step string) *execution {
+	for e := n.exec; e != nil; e = e.outer {
+		if e.step == step && !e.view {
+			return e
+		}
+	}
+	return nil
+}
+
+// executionAt is the execution (of one step, in time's order) open at an instant, else the last before it.
+func executionAt(list []*execution, trace schema.TraceID, instant int64) *execution {
+	var open, before *execution
+	for _, e := range list {
+		if e.trace != trace || e.view || e.start > instant {
+			continue
+		}
+		if e.end >= instant {
+			open = e
+		}
+		before = e
+	}
+	if open != nil {
+		return open
+	}
+	return before
+}
+
+// judge decides how an execution ended, before anyone asks who repeated it.
+func (a *account) judge(e *execution) {
+	if e.counter {
+		e.ending = EndingUnknown
+		return
+	}
+	if e.node == nil && (e.engine || e.unfinished) {
+		e.ending = EndingUnknown // its own span never came
+		return
+	}
+	e.ending = EndingSucceeded
+	if e.node == nil { // calls that name a step: the last of them tells
+		if last := e.members[len(e.members)-1]; failedUnit(last) {
+			e.ending, e.errorClass, e.httpStatus = EndingFailed, last.ErrorClass, int(last.HTTPStatus)
+		} else {
+			e.flow = last.Flow
+		}
+	} else {
+		s := e.node.Span
+		e.flow, e.errorClass, e.httpStatus = s.Flow, s.ErrorClass, int(s.HTTPStatus)
+		switch {
+		case failedUnit(e.node), e.handled && s.Flow != schema.FlowInterrupt:
+			e.ending = EndingFailed
+		case s.Flow != schema.FlowNone:
+		case (s.OutputFailed || s.StatedExhausted) && s.StepFailed != schema.FlagNo && !a.isContainer(e):
+			e.ending, e.told = EndingFailed, s.OutputFailed
+			if s.StatedExhausted {
+				e.handled = true
+			}
+		}
+	}
+	switch e.flow {
+	case schema.FlowInterrupt:
+		e.ending = EndingInterrupted
+	case schema.FlowCancelled, schema.FlowAbandoned:
+		e.ending = EndingCancelled
+	case schema.FlowNone, schema.FlowCommand:
+	}
+	e.failed = e.ending == EndingFailed || e.violated
+	if e.ending == EndingFailed && e.violated && e.errorClass == "" {
+		e.errorClass = "ContractViolation"
+	}
+	if e.node != nil && e.node.StatedExhausted && !e.node.OutputFailed && !failedUnit(e.node) && !a.failedModel[e] {
+		e.failed = e.violated // tools gave up and said so: what an agent does next is its loop, no retry
+	}
+}
+
+// isContainer: the output of a step that holds others is the accumulated state.
+func (a *account) isContainer(e *execution) bool {
+	return slices.ContainsFunc(e.inner, func(i *execution) bool { return i.step != e.step })
+}
+
+// passFailureIn hands the failure of a node run to the last of the application's own
+// executions inside it, which is what failed.
+func (a *account) passFailureIn() {
+	for _, e := range a.executions {
+		if !e.view || !e.failed {
+			continue
+		}
+		for i := len(e.inner) - 1; i >= 0; i-- {
+			if in := e.inner[i]; in.step == e.step {
+				if !in.failed {
+					in.failed, in.ending, in.told = true, e.ending, e.told
+				}
+				in.handled = in.handled || e.handled
+				break
+			}
+		}
+	}
+}
