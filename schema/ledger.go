@@ -129,7 +129,7 @@ type OperationRow struct {
 	Futile                              bool
 	Provider                            string
 	StartNs, EndNs                      int64
-	CountsInStep                        bool
+	CountsInStep, Settled               bool
 }
 
 // AttemptRow is one physical execution at one grain; nil where a number is not known.
@@ -151,6 +151,7 @@ type AttemptRow struct {
 	Counted, Wasted              bool
 	WastedMs, WaitMs             float64
 	ViewOf                       int64
+	Request, Midway, Violated    bool
 }
 
 // ViolationRow is one missing key of one node's contract, within one run or,

@@ -111,6 +111,7 @@ var ledgerColumns = []column[LedgerRow]{
 	nested("operations.start_ns", ledgerOperations, func(r *OperationRow) *int64 { return &r.StartNs }),
 	nested("operations.end_ns", ledgerOperations, func(r *OperationRow) *int64 { return &r.EndNs }),
 	nested("operations.counts_in_step", ledgerOperations, func(r *OperationRow) *bool { return &r.CountsInStep }),
+	nested("operations.settled", ledgerOperations, func(r *OperationRow) *bool { return &r.Settled }),
 
 	nested("attempts.run", ledgerAttempts, func(r *AttemptRow) *uint32 { return &r.Run }),
 	nested("attempts.index", ledgerAttempts, func(r *AttemptRow) *uint32 { return &r.Index }),
@@ -141,6 +142,9 @@ var ledgerColumns = []column[LedgerRow]{
 	nested("attempts.wasted_ms", ledgerAttempts, func(r *AttemptRow) *float64 { return &r.WastedMs }),
 	nested("attempts.wait_ms", ledgerAttempts, func(r *AttemptRow) *float64 { return &r.WaitMs }),
 	nested("attempts.view_of", ledgerAttempts, func(r *AttemptRow) *int64 { return &r.ViewOf }),
+	nested("attempts.request", ledgerAttempts, func(r *AttemptRow) *bool { return &r.Request }),
+	nested("attempts.midway", ledgerAttempts, func(r *AttemptRow) *bool { return &r.Midway }),
+	nested("attempts.violated", ledgerAttempts, func(r *AttemptRow) *bool { return &r.Violated }),
 
 	nested("violations.run", ledgerViolations, func(r *ViolationRow) *int64 { return &r.Run }),
 	nested("violations.index", ledgerViolations, func(r *ViolationRow) *uint32 { return &r.Index }),

@@ -21,13 +21,13 @@ type view struct {
 }
 
 var views = sync.OnceValue(func() map[string]view {
-	text, err := sqlFiles.ReadFile("sql/0003_views.sql")
+	list, err := migrations()
 	if err != nil {
-		panic(err) // impossible: it is compiled in
+		panic(err) // impossible: they are compiled in
 	}
 	found := make(map[string]view)
-	for _, statement := range statements(string(text)) {
-		name, body, _ := strings.Cut(strings.TrimPrefix(statement, "CREATE VIEW IF NOT EXISTS "), " AS\nSELECT\n")
+	for _, statement := range viewStatements(list) {
+		name, body, _ := strings.Cut(statement, " AS\nSELECT\n")
 		list, rest, _ := strings.Cut(body, "\nFROM ledger FINAL\nARRAY JOIN\n")
 		joined, where, _ := strings.Cut(rest, "\nWHERE ")
 		v := view{columns: make(map[string]string), arrays: make(map[string]string), where: where}
@@ -46,6 +46,22 @@ var views = sync.OnceValue(func() map[string]view {
 	}
 	return found
 })
+
+// viewStatements are the statements of all migrations that define views, from the
+// view's name on; a later one replaces an earlier one.
+func viewStatements(list []migration) []string {
+	var found []string
+	for _, m := range list {
+		for _, statement := range statements(m.text) {
+			for _, create := range []string{"CREATE VIEW IF NOT EXISTS ", "CREATE OR REPLACE VIEW "} {
+				if rest, ok := strings.CutPrefix(statement, create); ok {
+					found = append(found, rest)
+				}
+			}
+		}
+	}
+	return found
+}
 
 // aliased takes `expression AS name` apart; without AS the expression is the name.
 func aliased(line string) (expression, name string) {

@@ -118,6 +118,7 @@ type account struct {
 	calls       []*callAttempt
 	failedModel map[*execution]bool // a model call in it failed
 	ended       runEnd
+	over        map[schema.TraceID]bool // traces in which no step will be entered again
 	violations  []ContractViolation
 }
 
@@ -131,6 +132,7 @@ func accountRun(group *runGroup, opts Options) Run {
 	a.chargeExecutions()
 	a.chargeCounters()
 	a.judgeRun()
+	a.findEnds()
 	a.judgeExecutions()
 	a.markWaste()
 	return a.summarise()

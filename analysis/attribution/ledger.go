@@ -107,6 +107,9 @@ type Attempt struct {
 	Wasted         bool    // below (or itself) an attempt that did not contribute to a success
 	WastedMs       float64 // its share of the step's wasted time: non-zero on outermost lost attempts only
 	WaitMs         float64 // the wait before it that counts as waste, never negative
+	Request        bool    // a request that really went out: the innermost span of it, or an attempt that an event tells of
+	Midway         bool    // a call that failed after its response had begun
+	Violated       bool    // an execution to which a contract violation belongs
 	ViewOf         int     // reserved for two instrumentors' views of one attempt, -1 none
 }
 
@@ -127,6 +130,9 @@ type Operation struct {
 	StartNs      int64
 	EndNs        int64 // end of the last known attempt
 	CountsInStep bool  // it is one of the step's `operations` (calls where the step has any, else visits)
+	// Settled: no further attempt is to be expected, as far as spans show. Only a failed
+	// or handled operation can be unsettled.
+	Settled bool
 }
 
 // Retries are a step's retries by layer; nil where the instrumentation hides the layer.

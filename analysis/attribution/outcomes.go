@@ -80,7 +80,7 @@ func (a *account) runRoot() *node {
 		}
 		var root *node
 		for _, r := range a.tree.roots {
-			if r.TraceID != trace || r.Heartbeat || r.ContractSpan || r.orphan && !a.actsAsRoot(r) {
+			if r.TraceID != trace || !a.mayBeRoot(r) {
 				continue
 			}
 			if root == nil || r.EndNs-r.StartNs > root.EndNs-root.StartNs {
@@ -90,6 +90,11 @@ func (a *account) runRoot() *node {
 		return root
 	}
 	return nil
+}
+
+// mayBeRoot tells whether a span at the top of the tree may be the root of its trace.
+func (a *account) mayBeRoot(r *node) bool {
+	return !r.Heartbeat && !r.ContractSpan && (!r.orphan || a.actsAsRoot(r))
 }
 
 // actsAsRoot: the parent of a graph's root or of a span with a flag is somebody

@@ -147,7 +147,7 @@ func (a *account) writeVisits(run *Run, s *Step, visits []*visit) {
 		last := v.last()
 		op := Operation{
 			Step: s.Step, Grain: GrainExecution, TraceID: last.trace, Outcome: v.outcome(), Attempts: len(v.executions),
-			StartNs: v.start(), EndNs: last.end, CountsInStep: counts,
+			StartNs: v.start(), EndNs: last.end, CountsInStep: counts, Settled: last.ending != EndingFailed || a.over[last.trace],
 		}
 		var classes []string
 		for _, e := range v.executions {

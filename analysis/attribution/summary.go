@@ -153,7 +153,7 @@ func (a *account) executionRow(e *execution) Attempt {
 		Grain: GrainExecution, Step: e.step, Name: e.step, TraceID: e.trace, Parent: enclosing(e.outer), Operation: -1,
 		Ordinal: max(1, e.ordinal), Charge: string(e.charge), Evidence: e.evidence, Ending: e.ending, Handled: e.handled,
 		StartNs: e.start, EndNs: e.end, InputTokens: schema.Unknown, OutputTokens: schema.Unknown, CostUSD: math.NaN(),
-		Counted: true, Wasted: e.wasted, WastedMs: milliseconds(e.wastedNs), WaitMs: milliseconds(e.waitNs), ViewOf: -1,
+		Counted: true, Violated: e.violated, Wasted: e.wasted, WastedMs: milliseconds(e.wastedNs), WaitMs: milliseconds(e.waitNs), ViewOf: -1,
 	}
 	if out.Evidence == "" {
 		out.Evidence = EvidenceStructure
@@ -180,9 +180,13 @@ func (a *account) callRow(c *callAttempt) Attempt {
 	}
 	n := c.node
 	if n == nil {
+		out.Request = (c.errorClass != "" || c.httpStatus != 0) && c.charge != ChargeFallback
+		out.Provider = c.op.resolve().provider()
 		return out
 	}
-	out.SpanID, out.TraceID, out.Name, out.Model, out.Provider = n.SpanID, n.TraceID, n.Name, n.Model, n.Provider
+	out.Request = c.counted && (c.grain == GrainHTTP || c.grain == GrainCall && !n.sending)
+	out.Midway = c.grain == GrainCall && c.failed && brokeMidway(n)
+	out.SpanID, out.TraceID, out.Name, out.Model, out.Provider = n.SpanID, n.TraceID, n.Name, n.Model, providerOf(n)
 	out.Ending = EndingSucceeded
 	switch {
 	case c.failed:
@@ -202,6 +206,36 @@ func (a *account) callRow(c *callAttempt) Attempt {
 		out.InputTokens, out.OutputTokens, out.CostUSD = n.InputTokens, n.OutputTokens, n.CostUSD
 	}
 	return out
+}
+
+// brokeMidway tells whether failed call n had begun to answer: what it said was
+// counted, or its status was well, or the reason for its end is an error.
+func brokeMidway(n *node) bool {
+	return n.OutputTokens > 0 || n.HTTPStatus >= 200 && n.HTTPStatus < 300 || strings.EqualFold(n.FinishReason, "error")
+}
+
+// providerOf is the provider that the request of n went to: a send's is that of the
+// call around it.
+func providerOf(n *node) string {
+	if n.Provider != "" || !n.isSend() {
+		return n.Provider
+	}
+	for p, up := n.parent, 0; p != nil && p.exec == n.exec && up < maxUp; p, up = p.parent, up+1 {
+		if p.Provider != "" && p.Role == schema.RoleModel {
+			return p.Provider
+		}
+	}
+	return ""
+}
+
+// provider is that of the operation's first attempt that states one.
+func (o *operation) provider() string {
+	for _, c := range o.attempts {
+		if c.node != nil && c.node.Provider != "" {
+			return c.node.Provider
+		}
+	}
+	return ""
 }
 
 func milliseconds(ns int64) float64 { return float64(ns) / 1e6 }
@@ -228,11 +262,15 @@ func (a *account) operationRow(op *operation) Operation {
 			out.LastError = class
 			classes = append(classes, class)
 		}
-		if c.node != nil {
-			out.Provider = orText(out.Provider, c.node.Provider)
-		}
 	}
+	out.Provider = op.provider()
 	out.Futile = futile(classes, len(op.attempts))
+	switch out.Outcome {
+	case OutcomeFailed, OutcomeFailedAfterRetry, OutcomeHandled:
+		out.Settled = a.settledCall(op)
+	case OutcomeFirstTry, OutcomeAfterRetry, OutcomeByFallback, OutcomeInterrupted, OutcomeCancelled, OutcomeUnknown:
+		out.Settled = true
+	}
 	return out
 }
 

@@ -190,7 +190,7 @@ func operationRow(o *attribution.Operation, run uint32, index int) schema.Operat
 		Run: run, Index: uint32(index), Step: o.Step, Grain: string(o.Grain), Outcome: string(o.Outcome),
 		Attempts: int64(o.Attempts), Retries: int64(o.Retries), Fallbacks: int64(o.Fallbacks), Limit: int64(o.Limit),
 		FirstError: o.FirstError, LastError: o.LastError, Futile: o.Futile, Provider: o.Provider,
-		StartNs: o.StartNs, EndNs: o.EndNs, CountsInStep: o.CountsInStep,
+		StartNs: o.StartNs, EndNs: o.EndNs, CountsInStep: o.CountsInStep, Settled: o.Settled,
 	}
 }
 
@@ -203,6 +203,7 @@ func attemptRow(a *attribution.Attempt, run uint32, index int) schema.AttemptRow
 		FallbackFrom: a.FallbackFrom, FallbackReason: a.FallbackReason, StartNs: a.StartNs, EndNs: a.EndNs,
 		InputTokens: known(a.InputTokens), OutputTokens: known(a.OutputTokens),
 		Counted: a.Counted, Wasted: a.Wasted, WastedMs: a.WastedMs, WaitMs: a.WaitMs, ViewOf: int64(a.ViewOf),
+		Request: a.Request, Midway: a.Midway, Violated: a.Violated,
 	}
 	if cost := a.CostUSD; !math.IsNaN(cost) {
 		r.CostUSD = &cost

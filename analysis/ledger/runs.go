@@ -157,7 +157,7 @@ func operation(r *schema.OperationRow, id schema.TraceID) attribution.Operation 
 		Step: r.Step, Grain: attribution.Grain(r.Grain), TraceID: id, Outcome: attribution.Outcome(r.Outcome),
 		Attempts: int(r.Attempts), Retries: int(r.Retries), Fallbacks: int(r.Fallbacks), Limit: int(r.Limit),
 		FirstError: r.FirstError, LastError: r.LastError, Futile: r.Futile, Provider: r.Provider,
-		StartNs: r.StartNs, EndNs: r.EndNs, CountsInStep: r.CountsInStep,
+		StartNs: r.StartNs, EndNs: r.EndNs, CountsInStep: r.CountsInStep, Settled: r.Settled,
 	}
 }
 
@@ -170,6 +170,7 @@ func attempt(r *schema.AttemptRow, id schema.TraceID) attribution.Attempt {
 		FallbackFrom: r.FallbackFrom, FallbackReason: r.FallbackReason, StartNs: r.StartNs, EndNs: r.EndNs,
 		InputTokens: schema.Unknown, OutputTokens: schema.Unknown, CostUSD: math.NaN(),
 		Counted: r.Counted, Wasted: r.Wasted, WastedMs: r.WastedMs, WaitMs: r.WaitMs, ViewOf: int(r.ViewOf),
+		Request: r.Request, Midway: r.Midway, Violated: r.Violated,
 	}
 	if r.InputTokens != nil {
 		a.InputTokens = *r.InputTokens

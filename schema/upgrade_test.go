@@ -1,0 +1,98 @@
+package schema
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/retryledger/retryledger/internal/engine/enginetest"
+)
+
+// beforeAlerts is the newest version of the schema without what alerts need.
+const beforeAlerts = 3
+
+// statementsFrom are the statements of the migrations after a version and up to another.
+func statementsFrom(t *testing.T, after, until int) []string {
+	t.Helper()
+	list, err := migrations()
+	require.NoError(t, err)
+	fill := strings.NewReplacer("{spans_days}", "30", "{ledger_days}", "400")
+	var found []string
+	for _, m := range list {
+		if m.version > after && m.version <= until {
+			found = append(found, statements(fill.Replace(m.text))...)
+		}
+	}
+	return found
+}
+
+// insertBeforeAlerts writes rows as a release without alerts does.
+func insertBeforeAlerts(t *testing.T, conn driver.Conn, rows ...LedgerRow) {
+	t.Helper()
+	added := []string{"operations.settled", "attempts.request", "attempts.midway", "attempts.violated"}
+	columns := slices.DeleteFunc(slices.Clone(ledgerColumns), func(c column[LedgerRow]) bool { return slices.Contains(added, c.name) })
+	require.Len(t, columns, len(ledgerColumns)-len(added))
+	require.NoError(t, insert(t.Context(), conn, "ledger", columns, rows))
+}
+
+// A store of an earlier release, with rows in it, is brought up to date, wherever an
+// earlier try was cut short, and collectors of the earlier release may go on writing.
+func TestUpgradeOfAStoreWithoutAlerts(t *testing.T) {
+	for cut := range len(statementsFrom(t, beforeAlerts, beforeAlerts+1)) + 1 {
+		t.Run(fmt.Sprint("cut after ", cut), func(t *testing.T) {
+			db := enginetest.Database(t)
+			for _, s := range append(statementsFrom(t, 0, beforeAlerts), createMigrations) {
+				require.NoError(t, db.Conn.Exec(t.Context(), s))
+			}
+			require.NoError(t, db.Conn.Exec(t.Context(), "INSERT INTO schema_migrations (version, name) VALUES (?, 'before')", uint32(beforeAlerts)))
+			received := time.Now().Add(-time.Hour).Truncate(time.Microsecond)
+			row := func(trace int) LedgerRow {
+				r := ledgerRow(trace, received.UnixNano(), 3)
+				r.LastReceivedNs = received.UnixNano()
+				r.Operations = []OperationRow{{Run: 1, Step: "resolve", Outcome: "failed_without_retry", EndNs: r.LastEndNs}, {Run: 1}}
+				return r
+			}
+			insertBeforeAlerts(t, db.Conn, row(1))
+			for _, s := range statementsFrom(t, beforeAlerts, beforeAlerts+1)[:cut] {
+				require.NoError(t, db.Conn.Exec(t.Context(), s))
+			}
+			require.NoError(t, Migrate(t.Context(), db.Conn, MigrateOptions{}))
+
+			insertBeforeAlerts(t, db.Conn, row(2))
+			newer := row(3)
+			newer.Operations[0].Settled, newer.Attempts[2].Request = true, true
+			require.NoError(t, InsertLedger(t.Context(), db.Conn, []LedgerRow{newer}))
+			var failures, settled, attempts, requests uint64
+			require.NoError(t, db.Conn.QueryRow(t.Context(), "SELECT count(), countIf(settled) FROM operations").Scan(&failures, &settled))
+			require.NoError(t, db.Conn.QueryRow(t.Context(), "SELECT count(), countIf(request) FROM attempts WHERE NOT midway AND NOT violated").Scan(&attempts, &requests))
+			assert.Equal(t, []uint64{6, 1, 9, 1}, []uint64{failures, settled, attempts, requests})
+
+			age := func(trace int) time.Duration {
+				id := row(trace).TraceID
+				var at time.Time
+				require.NoError(t, db.Conn.QueryRow(t.Context(), "SELECT written_at FROM ledger WHERE trace_id = unhex(?)", id.String()).Scan(&at))
+				return time.Since(at)
+			}
+			assert.InDelta(t, time.Hour, age(1), float64(10*time.Minute), "an old row is as old as its spans, and not new by every read")
+			assert.Less(t, age(2), 10*time.Minute)
+			assert.Less(t, age(3), 10*time.Minute)
+			var plan []string
+			rows, err := db.Conn.Query(t.Context(), "EXPLAIN indexes = 1 SELECT count(spans) FROM ledger WHERE written_at > now64() - toIntervalMinute(30) SETTINGS use_statistics_for_part_pruning = 0")
+			require.NoError(t, err)
+			defer func() { _ = rows.Close() }()
+			for rows.Next() {
+				var line string
+				require.NoError(t, rows.Scan(&line))
+				plan = append(plan, line)
+			}
+			require.NoError(t, rows.Err())
+			assert.Regexp(t, `(?s)Name: written_range.*?Parts: 2/3`, strings.Join(plan, "\n"), "the old part is skipped by its index")
+		})
+	}
+}
