@@ -107,7 +107,7 @@ type Attempt struct {
 	Wasted         bool    // below (or itself) an attempt that did not contribute to a success
 	WastedMs       float64 // its share of the step's wasted time: non-zero on outermost lost attempts only
 	WaitMs         float64 // the wait before it that counts as waste, never negative
-	Request        bool    // a request that really went out: the innermost span of it, or an attempt that an event tells of
+	Request        bool    // a request that really went out and shows its end: the innermost span of it, or an attempt that an event tells of
 	Midway         bool    // a call that failed after its response had begun
 	Violated       bool    // an execution to which a contract violation belongs
 	ViewOf         int     // reserved for two instrumentors' views of one attempt, -1 none

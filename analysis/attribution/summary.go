@@ -184,7 +184,8 @@ func (a *account) callRow(c *callAttempt) Attempt {
 		out.Provider = c.op.resolve().provider()
 		return out
 	}
-	out.Request = c.counted && (c.grain == GrainHTTP || c.grain == GrainCall && !n.sending)
+	// A send that was repeated although it looks well does not show how it ended.
+	out.Request = c.counted && (c.grain == GrainHTTP && (c.failed || !n.continued) || c.grain == GrainCall && !n.sending)
 	out.Midway = c.grain == GrainCall && c.failed && brokeMidway(n)
 	out.SpanID, out.TraceID, out.Name, out.Model, out.Provider = n.SpanID, n.TraceID, n.Name, n.Model, providerOf(n)
 	out.Ending = EndingSucceeded
