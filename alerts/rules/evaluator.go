@@ -1,0 +1,331 @@
+package rules
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/retryledger/retryledger/alerts/signals"
+)
+
+// Options are the settings of an Evaluator. A zero field is its default.
+type Options struct {
+	// StallAfter is the longest time between evaluations that still counts as
+	// evaluating; what lies farther apart has a gap between. It also is how far the ledger
+	// may be behind before missing data may be late data. Default 10 s.
+	StallAfter time.Duration
+	// EndsAfter is how far ahead the EndsAt of a firing alert lies: a pause of
+	// evaluations, a restart too, that is shorter resolves nothing. Default 15 minutes.
+	EndsAfter time.Duration
+	// KeepResolved is how long a resolved alert is told as resolved. Default 15 minutes.
+	KeepResolved time.Duration
+	// Lag says how far the ledger is behind the spans that were acknowledged; nil where
+	// nobody knows. Its error fails the evaluation as a Reader's does.
+	Lag func(ctx context.Context) (time.Duration, error)
+}
+
+// ErrInstantPassed is Eval's refusal of an instant that is not after the last one: a
+// clock that steps back never evaluates twice.
+var ErrInstantPassed = errors.New("the instant is not after the last evaluation")
+
+// Evaluator evaluates a set of rules, instant after instant, and holds the state of
+// their alerts. Its methods may be called concurrently; evaluations exclude each other.
+type Evaluator struct {
+	reader  signals.Reader
+	options Options
+
+	next       atomic.Pointer[Set] // what the next evaluation uses
+	evaluating sync.Mutex          // one evaluation at a time
+
+	mu        sync.Mutex // guards what follows; never held while reading
+	set       *Set       // of the last evaluation
+	alerts    map[string]map[signals.Labels]*alert
+	ended     []*alert // resolved, of rules that are gone or were another
+	evaluated int64    // the last instant that was evaluated
+	called    int64    // the last instant that was asked for
+	latest    int64    // no instant that is told lies before it
+	stalled   int64    // since the last evaluation that succeeded, by the instants asked for
+}
+
+// NewEvaluator returns an evaluator without any state.
+func NewEvaluator(set *Set, reader signals.Reader, options Options) *Evaluator {
+	options.StallAfter = cmp.Or(options.StallAfter, 10*time.Second)
+	options.EndsAfter = cmp.Or(options.EndsAfter, 15*time.Minute)
+	options.KeepResolved = cmp.Or(options.KeepResolved, 15*time.Minute)
+	e := &Evaluator{reader: reader, options: options, set: set, alerts: map[string]map[signals.Labels]*alert{}}
+	e.next.Store(set)
+	return e
+}
+
+// Reload replaces the rules. It takes effect as a whole at the next evaluation that
+// succeeds: alerts of rules that watch the same keep their state and are judged by the
+// new numbers from then on; those of rules that are gone, or whose signal, groups,
+// filters or labels changed, resolve, and begin anew if they still breach.
+func (e *Evaluator) Reload(set *Set) { e.next.Store(set) }
+
+// Eval evaluates all rules at an instant, cut to whole seconds: windows are (instant −
+// window, instant].
+//
+// Where data cannot be read, nothing about them changes: alerts that fire go on firing,
+// and only rules on stalls are judged. The evaluation is valid then too, and has to be
+// delivered; the error says what failed. The same holds for an instant that is not
+// after the last one, with ErrInstantPassed.
+func (e *Evaluator) Eval(ctx context.Context, instant time.Time) (Evaluation, error) {
+	e.evaluating.Lock()
+	defer e.evaluating.Unlock()
+	instant = instant.Truncate(time.Second)
+	set := e.next.Load()
+
+	e.mu.Lock()
+	passed := instant.UnixNano() <= e.evaluated
+	e.mu.Unlock()
+	var read readings
+	err := ErrInstantPassed
+	if !passed {
+		read, err = e.read(ctx, set, instant)
+	}
+
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	c := e.elapse(instant.UnixNano())
+	out := Evaluation{Instant: instant, Stalled: time.Duration(e.stalled)}
+	if err != nil {
+		e.judgeStall(EvaluationStalled, out.Stalled, c, &out)
+		e.close(c.at, &out)
+		return out, fmt.Errorf("evaluate the alert rules at %s: %w", instant.UTC().Format(time.RFC3339), err)
+	}
+	c.behind = read.lag > e.options.StallAfter
+	e.adopt(set, c, &out)
+	for _, r := range set.rules {
+		if !watchesItself(r.Signal) {
+			e.judge(r, read.samples[r.query], c, &out)
+		}
+	}
+	e.judgeStall(EvaluationStalled, out.Stalled, c, &out)
+	e.judgeStall(IngestStalled, read.lag, c, &out)
+	e.evaluated, e.stalled = c.at, 0
+	e.close(c.at, &out)
+	return out, nil
+}
+
+// readings are all that one evaluation knows from outside.
+type readings struct {
+	samples map[string][]signals.Sample // by Rule.query
+	lag     time.Duration
+}
+
+// read reads what the rules need, all of it or nothing.
+func (e *Evaluator) read(ctx context.Context, set *Set, instant time.Time) (readings, error) {
+	read := readings{samples: make(map[string][]signals.Sample, len(set.rules))}
+	for _, r := range set.rules {
+		if _, done := read.samples[r.query]; done || watchesItself(r.Signal) {
+			continue
+		}
+		samples, err := e.reader.Window(ctx, r.Query(instant))
+		if err != nil {
+			return readings{}, fmt.Errorf("read the %s of the rule %s: %w", r.Signal, r.Name, err)
+		}
+		read.samples[r.query] = samples
+	}
+	if e.options.Lag != nil {
+		lag, err := e.options.Lag(ctx)
+		if err != nil {
+			return readings{}, fmt.Errorf("read how far the ledger is behind: %w", err)
+		}
+		read.lag = lag
+	}
+	return read, nil
+}
+
+// elapse takes note of an instant that was asked for.
+func (e *Evaluator) elapse(instant int64) circumstance {
+	if e.called != 0 && instant > e.called {
+		e.stalled += instant - e.called
+	}
+	e.called = instant
+	e.latest = max(e.latest, instant)
+	c := circumstance{at: e.latest}
+	limit := int64(e.options.StallAfter)
+	c.gap = e.stalled > limit || e.evaluated != 0 && c.at-e.evaluated > limit
+	return c
+}
+
+// adopt makes set the rules, and ends the alerts that it has no place for.
+func (e *Evaluator) adopt(set *Set, c circumstance, out *Evaluation) {
+	rules := make(map[string]*Rule, len(set.rules))
+	for _, r := range set.rules {
+		rules[r.Name] = r
+	}
+	for _, name := range slices.Sorted(maps.Keys(e.alerts)) {
+		r := rules[name]
+		for _, a := range inOrder(e.alerts[name]) {
+			if r != nil && (a.rule == r || a.isOf(r)) {
+				a.rule, a.restored = r, false
+				continue
+			}
+			if from := a.state; from != StateResolved {
+				why := ReasonRemoved
+				if r != nil {
+					why = ReasonChanged
+				}
+				a.end(c.at)
+				out.Transitions = append(out.Transitions, a.transition(c, from, why, 0, 0, 0))
+			}
+			delete(e.alerts[name], a.group)
+			if a.state == StateResolved {
+				e.ended = append(e.ended, a)
+			}
+		}
+	}
+	e.ended = e.ended[max(0, len(e.ended)-MaxGroups):]
+	e.set = set
+}
+
+// judge takes a rule's samples through its alerts.
+func (e *Evaluator) judge(r *Rule, samples []signals.Sample, c circumstance, out *Evaluation) {
+	active := e.alerts[r.Name]
+	kept, left := r.keep(samples, active)
+	first := len(out.Transitions)
+	seen := 0
+	for _, s := range kept {
+		a := active[s.Labels]
+		if a != nil {
+			seen++
+		}
+		o := r.observe(s.Numerator, s.Denominator)
+		if a == nil && o == seesBreach {
+			if a = e.open(r, s.Labels); a == nil {
+				left++
+			}
+		}
+		state := StateInactive
+		if a != nil {
+			e.observe(a, o, c, s.Numerator, s.Denominator, 0, out)
+			if a.state != StateResolved {
+				state = a.state
+			}
+		}
+		if o != seesNothing {
+			out.Samples = append(out.Samples, Sample{
+				Rule: r.Name, Signal: r.Signal, Labels: s.Labels, Numerator: s.Numerator, Denominator: s.Denominator, State: state,
+			})
+		}
+	}
+	if seen < len(active) {
+		for group, a := range active {
+			_, has := slices.BinarySearchFunc(kept, group, func(s signals.Sample, l signals.Labels) int { return compareLabels(s.Labels, l) })
+			if !has {
+				e.observe(a, seesNothing, c, 0, 0, 0, out)
+			}
+		}
+		slices.SortFunc(out.Transitions[first:], func(a, b Transition) int { return compareLabels(a.Group, b.Group) })
+	}
+	if left > 0 {
+		out.LeftOff = append(out.LeftOff, LeftOff{r.Name, left})
+	}
+}
+
+// judgeStall takes how long something has stalled through the rules on it.
+func (e *Evaluator) judgeStall(signal signals.Signal, lasted time.Duration, c circumstance, out *Evaluation) {
+	for _, r := range e.set.rules {
+		if r.Signal != signal {
+			continue
+		}
+		o := seesRecovery
+		a := e.alerts[r.Name][signals.Labels{}]
+		if lasted > r.Window {
+			o = seesBreach
+			if a == nil {
+				a = e.open(r, signals.Labels{})
+			}
+		}
+		if a != nil {
+			e.observe(a, o, c, 0, 0, lasted, out)
+		}
+	}
+}
+
+// open begins to track a group; nil if the rule has as many alerts as it may. The
+// oldest resolved one makes room.
+func (e *Evaluator) open(r *Rule, group signals.Labels) *alert {
+	active := e.alerts[r.Name]
+	if active == nil {
+		active = map[signals.Labels]*alert{}
+		e.alerts[r.Name] = active
+	}
+	if len(active) >= r.MaxGroups {
+		var oldest *alert
+		for _, a := range active {
+			if a.state == StateResolved && (oldest == nil || cmp.Or(cmp.Compare(a.resolved, oldest.resolved), compareLabels(a.group, oldest.group)) < 0) {
+				oldest = a
+			}
+		}
+		if oldest == nil {
+			return nil
+		}
+		delete(active, oldest.group)
+	}
+	a := &alert{rule: r, group: group, state: StateInactive}
+	active[group] = a
+	return a
+}
+
+// observe is one step of one alert's state machine.
+func (e *Evaluator) observe(a *alert, o observation, c circumstance, numerator, denominator int64, lasted time.Duration, out *Evaluation) {
+	from := a.state
+	if from == StateResolved {
+		from = StateInactive
+	}
+	if o == seesBreach {
+		a.saw(c.at, numerator, denominator, lasted)
+	} else {
+		lasted = 0
+	}
+	if changed, why := a.step(o, c); changed {
+		out.Transitions = append(out.Transitions, a.transition(c, from, why, numerator, denominator, lasted))
+	}
+}
+
+// close forgets what is over and lists what has to be delivered.
+func (e *Evaluator) close(at int64, out *Evaluation) {
+	over := func(a *alert) bool {
+		return a.state == StateInactive || a.state == StateResolved && at-a.resolved >= int64(e.options.KeepResolved)
+	}
+	e.ended = slices.DeleteFunc(e.ended, func(a *alert) bool {
+		// An alert with the same labels that fires again is told instead.
+		now := e.alerts[a.rule.Name][a.group]
+		return over(a) || now != nil && now.state == StateFiring && maps.Equal(now.rule.alertLabels(a.group), a.rule.alertLabels(a.group))
+	})
+	for _, a := range e.ended {
+		out.Alerts = append(out.Alerts, a.deliverable(at, int64(e.options.EndsAfter)))
+	}
+	for _, r := range e.set.rules {
+		for _, a := range inOrder(e.alerts[r.Name]) {
+			if over(a) {
+				delete(e.alerts[r.Name], a.group)
+			} else if a.state != StatePending {
+				out.Alerts = append(out.Alerts, a.deliverable(at, int64(e.options.EndsAfter)))
+			}
+		}
+		if len(e.alerts[r.Name]) == 0 {
+			delete(e.alerts, r.Name)
+		}
+	}
+}
+
+// inOrder are a rule's alerts by their groups.
+func inOrder(alerts map[signals.Labels]*alert) []*alert {
+	return slices.SortedFunc(maps.Values(alerts), func(a, b *alert) int { return compareLabels(a.group, b.group) })
+}
+
+// compareLabels orders groups as a signals.Reader does.
+func compareLabels(a, b signals.Labels) int {
+	return cmp.Or(cmp.Compare(a.Service, b.Service), cmp.Compare(a.Environment, b.Environment), cmp.Compare(a.Version, b.Version),
+		cmp.Compare(a.Step, b.Step), cmp.Compare(a.Provider, b.Provider))
+}
