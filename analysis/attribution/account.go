@@ -117,6 +117,7 @@ type account struct {
 	executions  []*execution
 	calls       []*callAttempt
 	failedModel map[*execution]bool // a model call in it failed
+	models      modelNames
 	ended       runEnd
 	over        map[schema.TraceID]bool // traces in which no step will be entered again
 	violations  []ContractViolation
@@ -125,6 +126,7 @@ type account struct {
 func accountRun(group *runGroup, opts Options) Run {
 	a := &account{opts: opts, group: group}
 	a.tree = plant(group.spans, opts)
+	a.models = modelNamesOf(group.spans)
 	a.findExecutions()
 	a.observe()
 	a.findCalls()

@@ -179,8 +179,8 @@ func (a *account) lead(n *node) {
 	if n.attempt != nil && n.attempt.grain != GrainHTTP {
 		n.lead = n.attempt
 	}
-	if n.Role == schema.RoleModel && n.Model != "" {
-		n.lastModel = n.Model
+	if n.Role == schema.RoleModel {
+		n.lastModel = a.models.requested(n.Span)
 	}
 	for _, c := range n.children {
 		if c.isExecution() {

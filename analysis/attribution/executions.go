@@ -16,6 +16,7 @@ type execution struct {
 	task       string // what all attempts of its task share, "" without an engine
 	engine     bool   // known by an engine's task id
 	site       bool   // a call site standing in for a step
+	function   bool   // a function that the application marked, standing in for a step
 	unfinished bool   // its calls came, what is around them never did
 	counter    bool   // known only because a later attempt's number says it was there
 	named      bool   // an engine's, under the name that the application gives it
@@ -77,6 +78,9 @@ func (a *account) findExecutions() {
 	a.nest()
 	a.findStepsOfCalls()
 	a.nest()
+	if a.findFunctionSteps() {
+		a.nest()
+	}
 	a.findCallSites()
 	a.nest()
 	a.nestExecutions()

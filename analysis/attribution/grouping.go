@@ -27,7 +27,7 @@ func (g *runGroup) isRun() bool {
 		case schema.RoleOther, schema.RoleChain, schema.RoleAuxiliary:
 		}
 		return s.RunID != "" || s.Step != "" || s.TaskKey != "" || s.Complete != schema.FlagUnset || s.RunCancelled ||
-			s.Attempt > 0 || s.Fallback > 0 || len(s.RetryEvents) > 0 || s.RetryCount > 0 || s.GraphRoot
+			s.Attempt > 0 || s.Fallback > 0 || len(s.RetryEvents) > 0 || s.RetryCount > 0 || s.GraphRoot || marksFunction(s)
 	})
 }
 

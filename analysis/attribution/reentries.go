@@ -124,11 +124,11 @@ func (a *account) reentered(e *execution, open *openExecutions) *execution {
 }
 
 // otherInput tells two calls of a function for different inputs from a repeat: tasks
-// of the functional API, and graphs that a step invokes once per item. The input of a
+// of the functional API, functions marked as steps, and graphs that a step invokes once per item. The input of a
 // graph's node is the state, which differs in any repeat.
 func otherInput(e, p *execution) bool {
 	x, y := e.node, p.node
-	if x == nil || y == nil || e.task == "" || e.outer != p.outer {
+	if x == nil || y == nil || e.task == "" && !e.function || e.outer != p.outer {
 		return false
 	}
 	if x.GraphStep > 0 { // a node: its graph's own input tells

@@ -269,7 +269,7 @@ func (a *account) repeats(u, p *node, seq *sequence, units []*node) string {
 // firstModel is the model that unit u asks first.
 func (n *node) firstModel() string {
 	if n.lead != nil && n.lead.node != nil && n.lead.grain == GrainCall {
-		return n.lead.node.Model
+		return n.lead.node.lastModel
 	}
 	return n.lastModel
 }

@@ -19,6 +19,24 @@ var openLLMetry = instrumentation{
 	read:   (*reading).readOpenLLMetry,
 }
 
+// traceloop reads the functions of an application that Traceloop's decorators wrap:
+// @workflow, @task, @agent and @tool. A task is a step of its workflow.
+var traceloop = instrumentation{name: "traceloop", scopes: []string{"traceloop.tracer"}, read: (*reading).readTraceloop}
+
+func (r *reading) readTraceloop() {
+	row, a := r.row, r.attrs
+	r.readOpenLLMetry()
+	if a.text("traceloop.span.kind") != "task" {
+		return
+	}
+	row.Node = clip(a.text("traceloop.entity.name"), schema.MaxName)
+	input := a.text("traceloop.entity.input")
+	if input != "" {
+		row.InputHash = xxhash.Sum64String(input) | 1
+	}
+	r.readOutput(a.text("traceloop.entity.output"), input)
+}
+
 var openLLMetryRoles = map[string]schema.Role{
 	"task": schema.RoleChain, "workflow": schema.RoleChain, "agent": schema.RoleChain, "tool": schema.RoleTool,
 }
