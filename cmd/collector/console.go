@@ -190,7 +190,7 @@ func url(config *confmap.Conf, key string) string {
 // demoEndpoint is the flag that the demo needs where the default does not do.
 func demoEndpoint(endpoints []otlpEndpoint) string {
 	for _, e := range endpoints {
-		if e.protocol != overHTTP {
+		if e.protocol != overHTTP { // what is sent elsewhere is not found
 			continue
 		}
 		if e.url == "http://127.0.0.1:4318" {
@@ -202,8 +202,13 @@ func demoEndpoint(endpoints []otlpEndpoint) string {
 }
 
 const (
-	overGRPC = "OTLP/gRPC"
-	overHTTP = "OTLP/HTTP, protobuf or JSON"
+	overGRPC     = "OTLP/gRPC"
+	overHTTP     = "OTLP/HTTP, protobuf or JSON"
+	fromLangfuse = "Langfuse's SDKs, as LANGFUSE_BASE_URL"
+
+	// Where the SDKs of OpenTelemetry and of Langfuse send to below their base URL.
+	otlpPath     = "/v1/traces"
+	langfusePath = "/api/public/otel/v1/traces"
 )
 
 type otlpEndpoint struct{ protocol, url string }
@@ -222,7 +227,22 @@ func otlpEndpoints(config *confmap.Conf) []otlpEndpoint {
 			if at == "" {
 				continue
 			}
-			name := map[string]string{"grpc": overGRPC, "http": overHTTP}[protocol]
+			name := overGRPC
+			if protocol == "http" {
+				path := otlpPath
+				if configured := config.Get(key + "::traces_url_path"); configured != nil {
+					path = fmt.Sprint(configured) // a type of the receiver's own
+				}
+				switch path {
+				case otlpPath:
+					name = overHTTP
+				case langfusePath:
+					name = fromLangfuse
+				default:
+					name = "OTLP/HTTP, to this very path"
+					at += path
+				}
+			}
 			found = append(found, otlpEndpoint{protocol: name, url: at})
 		}
 	}

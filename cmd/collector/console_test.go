@@ -18,15 +18,21 @@ import (
 	"go.opentelemetry.io/collector/extension"
 	"go.opentelemetry.io/collector/extension/extensioncapabilities"
 	"go.opentelemetry.io/collector/extension/extensiontest"
+	"go.opentelemetry.io/collector/receiver/otlpreceiver"
 )
 
 // running is a configuration as the Collector hands it out, with all defaults.
 func running(changes map[string]any) *confmap.Conf {
 	conf := confmap.NewFromStringMap(map[string]any{
-		"receivers": map[string]any{"otlp": map[string]any{"protocols": map[string]any{
-			"grpc": map[string]any{"endpoint": "127.0.0.1:4317"},
-			"http": map[string]any{"endpoint": "127.0.0.1:4318"},
-		}}},
+		"receivers": map[string]any{
+			"otlp": map[string]any{"protocols": map[string]any{
+				"grpc": map[string]any{"endpoint": "127.0.0.1:4317"},
+				"http": map[string]any{"endpoint": "127.0.0.1:4318", "traces_url_path": "/v1/traces"},
+			}},
+			"otlp/langfuse": map[string]any{"protocols": map[string]any{
+				"http": map[string]any{"endpoint": "127.0.0.1:4321", "traces_url_path": otlpreceiver.SanitizedURLPath("/api/public/otel/v1/traces")},
+			}},
+		},
 		"extensions": map[string]any{"retryledger_api": map[string]any{"endpoint": "127.0.0.1:4320"}},
 		"service":    map[string]any{"extensions": []any{"retryledger_store", "retryledger_api", "retryledger_console"}},
 	})
@@ -47,6 +53,7 @@ func TestReadyMessage(t *testing.T) {
 retryledger is ready.
   send spans to   http://127.0.0.1:4317  OTLP/gRPC
   send spans to   http://127.0.0.1:4318  OTLP/HTTP, protobuf or JSON
+  send spans to   http://127.0.0.1:4321  Langfuse's SDKs, as LANGFUSE_BASE_URL
   data            /data
   try it          retryledger demo
   ask             retryledger top
@@ -55,11 +62,16 @@ retryledger is ready.
 `},
 		{"from source, API elsewhere", map[string]any{
 			"extensions": map[string]any{"retryledger_api": map[string]any{"endpoint": "127.0.0.1:9"}},
-			"receivers":  map[string]any{"otlp": map[string]any{"protocols": map[string]any{"http": map[string]any{"endpoint": "127.0.0.1:8"}}}},
+			"receivers": map[string]any{
+				"otlp":           map[string]any{"protocols": map[string]any{"http": map[string]any{"endpoint": "127.0.0.1:8"}}},
+				"otlp/elsewhere": map[string]any{"protocols": map[string]any{"http": map[string]any{"endpoint": "127.0.0.1:7", "traces_url_path": "/otel"}}},
+			},
 		}, true, `
 retryledger is ready.
   send spans to   http://127.0.0.1:4317  OTLP/gRPC
   send spans to   http://127.0.0.1:8  OTLP/HTTP, protobuf or JSON
+  send spans to   http://127.0.0.1:7/otel  OTLP/HTTP, to this very path
+  send spans to   http://127.0.0.1:4321  Langfuse's SDKs, as LANGFUSE_BASE_URL
   data            /data
   try it          go run ./cmd/retryledger demo --server http://127.0.0.1:9 --endpoint http://127.0.0.1:8
   ask             go run ./cmd/retryledger top --server http://127.0.0.1:9
@@ -70,7 +82,7 @@ retryledger is ready.
 			"receivers": map[string]any{"otlp": map[string]any{"protocols": map[string]any{
 				"grpc": map[string]any{"endpoint": "0.0.0.0:4317", "tls": map[string]any{"cert_file": "x"}},
 				"http": nil,
-			}}},
+			}}, "otlp/langfuse": nil},
 			"service": map[string]any{"extensions": []any{"retryledger_store", "retryledger_console"}},
 		}, false, `
 retryledger is ready.
