@@ -152,7 +152,7 @@ func TestCapturesGiveTheNumbersOfTheirFiles(t *testing.T) {
 	}
 	d.waitForSpans(t, total)
 	var top answer.Top
-	require.NoError(t, d.get(t.Context(), "/api/v1/top?limit=10000", &top))
+	require.NoError(t, d.Get(t.Context(), "/api/v1/top?limit=10000", &top))
 	require.Equal(t, asJSON(t, answer.TopOf(everything, answer.Filter{})), asJSON(t, top), "all captures at once")
 	for i, s := range all {
 		t.Run(s.service, func(t *testing.T) {
@@ -166,43 +166,43 @@ func TestCapturesGiveTheNumbersOfTheirFiles(t *testing.T) {
 	}
 }
 
-func (p place) requireRuns(t *testing.T, s sent) {
+func (d daemon) requireRuns(t *testing.T, s sent) {
 	t.Helper()
 	for _, want := range s.runs {
 		var got answer.Run
-		require.NoError(t, p.get(t.Context(), "/api/v1/runs/"+want.TraceIDs[0], &got))
+		require.NoError(t, d.Get(t.Context(), "/api/v1/runs/"+want.TraceIDs[0], &got))
 		assert.Equal(t, asJSON(t, want), asJSON(t, got.Run))
 	}
 }
 
-func (p place) requireAnswers(t *testing.T, s sent) {
+func (d daemon) requireAnswers(t *testing.T, s sent) {
 	t.Helper()
 	var top answer.Top
-	require.NoError(t, p.get(t.Context(), "/api/v1/top?"+url.Values{"service": {s.service}, "limit": {"1000"}}.Encode(), &top))
+	require.NoError(t, d.Get(t.Context(), "/api/v1/top?"+url.Values{"service": {s.service}, "limit": {"1000"}}.Encode(), &top))
 	require.Equal(t, asJSON(t, s.top), asJSON(t, top))
-	p.requireRuns(t, s)
+	d.requireRuns(t, s)
 }
 
-func (p place) requireCommandLineAnswers(t *testing.T, s sent) {
+func (d daemon) requireCommandLineAnswers(t *testing.T, s sent) {
 	t.Helper()
 	var top answer.Top
-	require.NoError(t, json.Unmarshal([]byte(p.retryledger(t, "top", "--service", s.service, "--limit", "0", "--format", "json")), &top))
+	require.NoError(t, json.Unmarshal([]byte(d.Retryledger(t, "top", "--service", s.service, "--limit", "0", "--format", "json")), &top))
 	top.Since, top.Until = nil, nil // the last day
 	assert.Equal(t, asJSON(t, s.top), asJSON(t, top))
 
 	var ledger attribution.Ledger
 	args := append([]string{"account", "--format", "json"}, save(t, s.requests)...)
-	require.NoError(t, json.Unmarshal([]byte(p.retryledger(t, args...)), &ledger))
+	require.NoError(t, json.Unmarshal([]byte(d.Retryledger(t, args...)), &ledger))
 	assert.Equal(t, asJSON(t, s.runs), asJSON(t, ledger.Runs))
 }
 
 // waitForSpans waits until the collector's store holds at least n distinct spans and
 // all that it holds are in the ledger.
-func (p place) waitForSpans(t *testing.T, n int) {
+func (d daemon) waitForSpans(t *testing.T, n int) {
 	t.Helper()
 	eventually(t, appearWithin, func() error {
 		var status answer.Status
-		if err := p.get(context.Background(), "/api/v1/status", &status); err != nil {
+		if err := d.Get(context.Background(), "/api/v1/status", &status); err != nil {
 			return err
 		}
 		if status.Spans < int64(n) {

@@ -22,6 +22,7 @@ import (
 
 	"github.com/retryledger/retryledger/analysis/answer"
 	"github.com/retryledger/retryledger/internal/capturetest"
+	"github.com/retryledger/retryledger/internal/collectortest"
 	"github.com/retryledger/retryledger/internal/engine"
 )
 
@@ -57,12 +58,12 @@ func smallRun() (ptrace.Traces, string) {
 }
 
 // retries is what the ledger must say about n small runs.
-func (p place) waitForSmallRuns(t *testing.T, traces []string) {
+func (d daemon) waitForSmallRuns(t *testing.T, traces []string) {
 	t.Helper()
 	for _, trace := range traces {
 		eventually(t, appearWithin, func() error {
 			var run answer.Run
-			if err := p.get(context.Background(), "/api/v1/runs/"+trace, &run); err != nil {
+			if err := d.Get(context.Background(), "/api/v1/runs/"+trace, &run); err != nil {
 				return err
 			}
 			if len(run.Steps) != 1 || run.Steps[0].Executions != 2 || run.Steps[0].RetriesTotal == nil || *run.Steps[0].RetriesTotal != 1 {
@@ -87,16 +88,16 @@ func TestInterruptKeepsEverything(t *testing.T) {
 		require.NoError(t, sender.Send(t.Context(), td))
 		traces = append(traces, trace)
 	}
-	d.stop()
+	d.Stop()
 
 	d = start(t, p)
 	d.waitForSpans(t, spansOf(requests)+3*len(traces))
 	d.waitForSmallRuns(t, traces)
 	var top answer.Top
-	require.NoError(t, d.get(t.Context(), "/api/v1/top?service=kept", &top))
+	require.NoError(t, d.Get(t.Context(), "/api/v1/top?service=kept", &top))
 	top.Since, top.Until = nil, nil
 	assert.Equal(t, asJSON(t, answer.TopOf(accountOf(requests), answer.Filter{Service: "kept"})), asJSON(t, top))
-	d.stop()
+	d.Stop()
 }
 
 // stream sends small runs until one is not acknowledged, and remembers those that were.
@@ -106,7 +107,7 @@ type stream struct {
 	ended        chan struct{}
 }
 
-func (d *daemon) stream(w way) *stream {
+func (d daemon) stream(w way) *stream {
 	s := &stream{ended: make(chan struct{})}
 	sender := d.sender(w)
 	go func() {
@@ -155,7 +156,7 @@ func TestKilledMidStreamKeepsWhatWasAcknowledged(t *testing.T) {
 		for _, s := range streams {
 			s.waitFor(t, 10*(round+1))
 		}
-		d.kill()
+		d.Kill()
 		for _, s := range streams {
 			<-s.ended
 			traces = append(traces, s.traces()...)
@@ -164,11 +165,11 @@ func TestKilledMidStreamKeepsWhatWasAcknowledged(t *testing.T) {
 	d := start(t, p)
 	d.waitForSpans(t, 3*len(traces))
 	d.waitForSmallRuns(t, traces)
-	d.stop()
+	d.Stop()
 }
 
 // enginePID finds the engine among the children of the collector.
-func (d *daemon) enginePID() int {
+func (d daemon) enginePID() int {
 	d.t.Helper()
 	files, err := filepath.Glob("/proc/[0-9]*/stat")
 	require.NoError(d.t, err)
@@ -179,7 +180,7 @@ func (d *daemon) enginePID() int {
 		}
 		// pid (name) state parent …
 		fields := strings.Fields(string(content[bytes.LastIndexByte(content, ')')+1:]))
-		if len(fields) < 2 || fields[1] != strconv.Itoa(d.cmd.Process.Pid) {
+		if len(fields) < 2 || fields[1] != strconv.Itoa(d.PID) {
 			continue
 		}
 		cmdline, err := os.ReadFile(filepath.Join(filepath.Dir(file), "cmdline"))
@@ -214,7 +215,7 @@ func TestKilledEngineIsStartedAgainAndCatchesUp(t *testing.T) {
 	})
 	traces := s.traces()
 	d.waitForSmallRuns(t, traces)
-	d.stop()
+	d.Stop()
 	<-s.ended
 }
 
@@ -223,16 +224,16 @@ func TestEngineEndsWithTheCollector(t *testing.T) {
 	if _, err := os.Stat("/proc/self/stat"); err != nil {
 		t.Skip("needs /proc to find the engine")
 	}
-	for name, end := range map[string]func(*daemon){
-		"Ctrl-C":  (*daemon).stop,
-		"kill -9": (*daemon).kill,
+	for name, end := range map[string]func(daemon){
+		"Ctrl-C":  daemon.Stop,
+		"kill -9": daemon.Kill,
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := start(t, newPlace(t))
 			pid := d.enginePID()
 			require.NotZero(t, pid)
 			end(d)
-			eventually(t, stopWithin, func() error {
+			eventually(t, collectortest.StopWithin, func() error {
 				if err := syscall.Kill(pid, 0); err == nil {
 					return fmt.Errorf("engine %d still runs", pid)
 				}

@@ -8,17 +8,19 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/retryledger/retryledger/internal/collectortest"
 )
 
 // Two collectors that share an engine answer about each other's spans.
 func TestCollectorsShareAnEngine(t *testing.T) {
-	address := freePorts(t, 1)[0]
+	address := collectortest.FreePorts(t, 1)[0]
 	folder := t.TempDir()
-	shared := launchCommand(t, place{data: folder}, "engine", "--data-dir", folder, "--listen", address)
-	shared.waitFor("listens at " + address)
+	shared := collectortest.LaunchCommand(t, collectortest.Place{Data: folder}, "engine", "--data-dir", folder, "--listen", address)
+	shared.WaitFor("listens at " + address)
 	password, err := os.ReadFile(filepath.Join(folder, "password"))
 	require.NoError(t, err)
-	assert.NotContains(t, shared.out.String(), strings.TrimSpace(string(password)))
+	assert.NotContains(t, shared.Output(), strings.TrimSpace(string(password)))
 
 	t.Setenv("SHARED_PASSWORD", strings.TrimSpace(string(password)))
 	join := []string{
@@ -28,7 +30,7 @@ func TestCollectorsShareAnEngine(t *testing.T) {
 	}
 	first, second := start(t, newPlace(t), join...), start(t, newPlace(t), join...)
 	var traces []string
-	for _, d := range []*daemon{first, second} {
+	for _, d := range []daemon{first, second} {
 		sender := d.sender(ways[0])
 		for range 5 {
 			td, trace := smallRun()
@@ -38,7 +40,7 @@ func TestCollectorsShareAnEngine(t *testing.T) {
 	}
 	first.waitForSmallRuns(t, traces)
 	second.waitForSmallRuns(t, traces)
-	first.stop()
-	second.stop()
-	shared.stop()
+	first.Stop()
+	second.Stop()
+	shared.Stop()
 }

@@ -10,33 +10,36 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/retryledger/retryledger/internal/collectortest"
 )
 
 func TestReadyMessageSaysWhereToSendAndWhatToAsk(t *testing.T) {
 	d := start(t, newPlace(t))
 	for _, want := range []string{
-		"http://" + d.grpc,
-		"http://" + d.http,
-		d.data,
-		"retryledger demo --server http://" + d.api + " --endpoint http://" + d.http,
-		"retryledger top --server http://" + d.api,
+		"http://" + d.GRPC,
+		"http://" + d.HTTP,
+		"http://" + d.Langfuse + "  Langfuse's SDKs",
+		d.Data,
+		"retryledger demo --server http://" + d.API + " --endpoint http://" + d.HTTP,
+		"retryledger top --server http://" + d.API,
 		"Ctrl-C",
 	} {
-		assert.Contains(t, d.out.String(), want)
+		assert.Contains(t, d.Output(), want)
 	}
-	_, after, _ := strings.Cut(d.out.String(), readyText)
-	assert.LessOrEqual(t, strings.Count(after, "\n"), 10, "the message is short:\n%s", d.out.String())
-	assert.NotContains(t, d.out.String(), "error", "nothing else is said")
-	d.stop()
+	_, after, _ := strings.Cut(d.Output(), collectortest.ReadyText)
+	assert.LessOrEqual(t, strings.Count(after, "\n"), 10, "the message is short:\n%s", d.Output())
+	assert.NotContains(t, d.Output(), "error", "nothing else is said")
+	d.Stop()
 }
 
 // The first answer needs no application.
 func TestDemo(t *testing.T) {
 	d := start(t, newPlace(t))
-	out := d.retryledger(t, "demo", "--endpoint", "http://"+d.http)
+	out := d.Retryledger(t, "demo", "--endpoint", "http://"+d.HTTP)
 	assert.NotEmpty(t, out)
-	assert.Contains(t, d.retryledger(t, "top"), "retries")
-	runs := d.retryledger(t, "runs", "--over-budget")
+	assert.Contains(t, d.Retryledger(t, "top"), "retries")
+	runs := d.Retryledger(t, "runs", "--over-budget")
 	assert.Contains(t, runs, "demo-seven-of-three")
 	assert.NotContains(t, runs, "demo-client-retries")
 }
@@ -44,41 +47,42 @@ func TestDemo(t *testing.T) {
 func TestSecondCollectorOnTheSameDataIsToldWhoHasIt(t *testing.T) {
 	first := start(t, newPlace(t))
 	second := newPlace(t)
-	second.data = first.data
+	second.Data = first.Data
 	d := launch(t, second)
-	assert.Equal(t, 1, d.exitCode(startWithin))
-	assert.Contains(t, d.out.String(), first.data)
+	assert.Equal(t, 1, d.ExitCode(collectortest.StartWithin))
+	assert.Contains(t, d.Output(), first.Data)
 	assertOneSentence(t, d)
 
-	first.stop()
+	first.Stop()
 	third := start(t, second)
-	third.stop()
+	third.Stop()
 }
 
 func TestTakenPort(t *testing.T) {
 	for _, c := range []struct {
 		name    string
-		address func(place) string
+		address func(collectortest.Place) string
 		setting string
 	}{
-		{"gRPC", func(p place) string { return p.grpc }, "receivers.otlp.protocols.grpc.endpoint"},
-		{"HTTP", func(p place) string { return p.http }, "receivers.otlp.protocols.http.endpoint"},
-		{"API", func(p place) string { return p.api }, "extensions.retryledger_api.endpoint"},
+		{"gRPC", func(p collectortest.Place) string { return p.GRPC }, "receivers.otlp.protocols.grpc.endpoint"},
+		{"HTTP", func(p collectortest.Place) string { return p.HTTP }, "receivers.otlp.protocols.http.endpoint"},
+		{"Langfuse", func(p collectortest.Place) string { return p.Langfuse }, "receivers.otlp/langfuse.protocols.http.endpoint"},
+		{"API", func(p collectortest.Place) string { return p.API }, "extensions.retryledger_api.endpoint"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p := newPlace(t)
 			l, err := net.Listen("tcp", c.address(p))
 			require.NoError(t, err)
 			d := launch(t, p)
-			assert.Equal(t, 1, d.exitCode(startWithin))
-			assert.Contains(t, d.out.String(), "Port "+c.address(p)+" is taken")
-			assert.Contains(t, d.out.String(), "--set="+c.setting+"=")
+			assert.Equal(t, 1, d.ExitCode(collectortest.StartWithin))
+			assert.Contains(t, d.Output(), "Port "+c.address(p)+" is taken")
+			assert.Contains(t, d.Output(), "--set="+c.setting+"=")
 			assertOneSentence(t, d)
-			assert.NotContains(t, d.out.String(), readyText)
+			assert.NotContains(t, d.Output(), collectortest.ReadyText)
 
 			// It left nothing behind that would keep the next one from starting.
 			require.NoError(t, l.Close())
-			start(t, p).stop()
+			start(t, p).Stop()
 		})
 	}
 }
@@ -90,25 +94,25 @@ func TestNoWayToGetTheEngine(t *testing.T) {
 	t.Setenv("RETRYLEDGER_CLICKHOUSE_LIB", "")
 	t.Setenv("PATH", t.TempDir()) // no npm
 	d := launch(t, p)
-	assert.Equal(t, 1, d.exitCode(startWithin))
-	assert.Contains(t, d.out.String(), "npm")
-	assert.Contains(t, d.out.String(), "RETRYLEDGER_CLICKHOUSE_LIB")
+	assert.Equal(t, 1, d.ExitCode(collectortest.StartWithin))
+	assert.Contains(t, d.Output(), "npm")
+	assert.Contains(t, d.Output(), "RETRYLEDGER_CLICKHOUSE_LIB")
 	assertOneSentence(t, d)
 }
 
 func TestDataFolderThatCannotBe(t *testing.T) {
 	p := newPlace(t)
-	p.data = filepath.Join(os.DevNull, "data")
+	p.Data = filepath.Join(os.DevNull, "data")
 	d := launch(t, p)
-	assert.Equal(t, 1, d.exitCode(startWithin))
-	assert.Contains(t, d.out.String(), "data_dir")
+	assert.Equal(t, 1, d.ExitCode(collectortest.StartWithin))
+	assert.Contains(t, d.Output(), "data_dir")
 	assertOneSentence(t, d)
 }
 
 // assertOneSentence: a failed start ends with a sentence, and shows no stack.
-func assertOneSentence(t *testing.T, d *daemon) {
+func assertOneSentence(t *testing.T, d daemon) {
 	t.Helper()
-	out := d.out.String()
+	out := d.Output()
 	assert.NotContains(t, out, "goroutine ")
 	assert.NotContains(t, out, "panic")
 	lines := strings.Split(strings.TrimSpace(out), "\n")
@@ -121,7 +125,7 @@ func TestInterruptDuringTheStart(t *testing.T) {
 	p := newPlace(t)
 	d := launch(t, p)
 	time.Sleep(100 * time.Millisecond)
-	d.interruptGroup()
-	assert.Contains(t, []int{0, 130}, d.exitCode(stopWithin))
-	start(t, p).stop()
+	d.InterruptGroup()
+	assert.Contains(t, []int{0, 130}, d.ExitCode(collectortest.StopWithin))
+	start(t, p).Stop()
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/retryledger/retryledger/analysis/answer"
+	"github.com/retryledger/retryledger/internal/collectortest"
 )
 
 const (
@@ -71,7 +72,8 @@ var ecosystems = []ecosystem{
 
 // What the ledger says of real applications is what these counted themselves.
 func TestLedgerEqualsCounters(t *testing.T) {
-	c := startCollector(t)
+	c := collector{collectortest.Start(t, collectortest.NewPlace(t))}
+	defer c.Stop()
 	needed := map[int]bool{}
 	for _, e := range ecosystems {
 		t.Run(e.name, func(t *testing.T) {
@@ -101,6 +103,9 @@ func TestLedgerEqualsCounters(t *testing.T) {
 	}
 }
 
+// collector is the one that the applications send to.
+type collector struct{ *collectortest.Collector }
+
 // program is one process, which runs all scenarios of an application.
 type program struct {
 	ecosystem, instrumentation, application, service string
@@ -112,7 +117,7 @@ type program struct {
 }
 
 // runAll starts all applications of an ecosystem, some at the same time.
-func (c *collector) runAll(t *testing.T, e ecosystem) []*program {
+func (c collector) runAll(t *testing.T, e ecosystem) []*program {
 	t.Helper()
 	folder, installed := install(t, e)
 	var programs []*program
@@ -173,9 +178,9 @@ func install(t *testing.T, e ecosystem) (folder, installed string) {
 }
 
 // run runs an application to its end and returns what it counted.
-func (c *collector) run(cmd *exec.Cmd, service string) ([]counted, error) {
+func (c collector) run(cmd *exec.Cmd, service string) ([]counted, error) {
 	cmd.Env = append(os.Environ(),
-		"OTEL_SERVICE_NAME="+service, "OTEL_EXPORTER_OTLP_ENDPOINT="+c.otlp, "LANGFUSE_BASE_URL="+c.langfuse,
+		"OTEL_SERVICE_NAME="+service, "OTEL_EXPORTER_OTLP_ENDPOINT=http://"+c.HTTP, "LANGFUSE_BASE_URL=http://"+c.Langfuse,
 		"PYTHONDONTWRITEBYTECODE=1")
 	var errs bytes.Buffer
 	cmd.Stderr = &errs
@@ -202,7 +207,7 @@ type found struct {
 }
 
 // compare waits until the ledger says what the application counted.
-func (c *collector) compare(t *testing.T, p *program) found {
+func (c collector) compare(t *testing.T, p *program) found {
 	t.Helper()
 	for deadline := p.endedAt.Add(appearWithin); ; time.Sleep(500 * time.Millisecond) {
 		f, err := c.look(t.Context(), p)
@@ -217,16 +222,16 @@ func (c *collector) compare(t *testing.T, p *program) found {
 }
 
 // look compares once.
-func (c *collector) look(ctx context.Context, p *program) (found, error) {
+func (c collector) look(ctx context.Context, p *program) (found, error) {
 	var f found
 	var all answer.Runs
-	if err := c.get(ctx, "/api/v1/runs?limit=0&service="+p.service, &all); err != nil {
+	if err := c.Get(ctx, "/api/v1/runs?limit=0&service="+p.service, &all); err != nil {
 		return f, err
 	}
 	sum := numbers{}
 	for _, summary := range all.Runs {
 		var run answer.Run
-		if err := c.get(ctx, "/api/v1/runs/"+summary.TraceIDs[0], &run); err != nil {
+		if err := c.Get(ctx, "/api/v1/runs/"+summary.TraceIDs[0], &run); err != nil {
 			return f, err
 		}
 		f.runs = append(f.runs, run)

@@ -129,9 +129,9 @@ func (n numbers) addRun(run answer.Run) {
 }
 
 // fromTop are the numbers of a service in the list of the hungriest steps.
-func (c *collector) fromTop(ctx context.Context, service string) (numbers, error) {
+func (c collector) fromTop(ctx context.Context, service string) (numbers, error) {
 	var top answer.Top
-	if err := c.get(ctx, "/api/v1/top?limit=0&service="+service, &top); err != nil {
+	if err := c.Get(ctx, "/api/v1/top?limit=0&service="+service, &top); err != nil {
 		return nil, err
 	}
 	n := numbers{}

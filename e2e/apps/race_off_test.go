@@ -1,6 +1,0 @@
-//go:build !race
-
-package apps
-
-// raceDetector: the binary is built as these tests are.
-const raceDetector = false

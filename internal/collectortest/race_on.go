@@ -1,0 +1,6 @@
+//go:build race
+
+package collectortest
+
+// raceDetector: the programs are built as the tests are.
+const raceDetector = true
