@@ -65,12 +65,13 @@ func (o *operation) absorb(other *operation) {
 func (a *account) findCalls() {
 	for i := len(a.tree.nodes) - 1; i >= 0; i-- { // children before parents
 		n := a.tree.nodes[i]
-		n.modelled = n.Role == schema.RoleModel
+		n.modelled = n.Role == schema.RoleModel && !n.shadow
 		for _, c := range n.children {
 			n.modelled = n.modelled || c.modelled && !c.isExecution()
 			n.holds = n.holds || c.holds || c.isExecution()
 			n.sending = n.sending || c.isSend() || c.sending && !c.isExecution()
 		}
+		n.broken = broke(n)
 		a.relate(n.children, n)
 		a.leaf(n)
 		a.lead(n)

@@ -33,6 +33,7 @@ var hiddenBy = map[string]layerSet{
 	"instructor":           hidesCall,
 	"litellm":              hidesCall,
 	"openllmetry-stream":   hidesCall, // a stream that broke ends well
+	"langfuse-stream":      hidesCall,
 }
 
 // writeRetries sets the layers of a step.

@@ -177,7 +177,39 @@ func layerOf(u *node) Layer {
 }
 
 // failedUnit tells whether u did not do what was wanted.
-func failedUnit(u *node) bool { return u.Failed || u.StepFailed == schema.FlagYes }
+func failedUnit(u *node) bool { return u.Failed || u.StepFailed == schema.FlagYes || u.broken }
+
+// broke tells whether n ended well although what it ran last failed: the agents
+// library of OpenAI marks the call and the agent that failed, not what is around them.
+func broke(n *node) bool {
+	if n.Dialect != "openai-agents" || n.Role != schema.RoleChain || n.Failed {
+		return false
+	}
+	var last *node
+	for _, c := range n.children {
+		if !c.isExecution() && (last == nil || c.EndNs >= last.EndNs) {
+			last = c
+		}
+	}
+	return last != nil && last.Role != schema.RoleTool && failedUnit(last)
+}
+
+// sameUnit tells whether u and p are the same thing by name, or by what another
+// instrumentation saw of it: one of two views may be missing where a call broke.
+func sameUnit(u, p *node) bool {
+	if u.Role != p.Role {
+		return false
+	}
+	if u.base == p.base {
+		return true
+	}
+	views := func(outer, other *node) bool {
+		return slices.ContainsFunc(outer.children, func(c *node) bool {
+			return c.Role == schema.RoleModel && c.base == other.base && c.Scope == other.Scope && c.Scope != outer.Scope
+		})
+	}
+	return u.Role == schema.RoleModel && u.Scope != p.Scope && (views(u, p) || views(p, u))
+}
 
 // predecessor finds the sequence that u continues, and how it is charged.
 func (a *account) predecessor(u *node, open *sequences, units []*node, wrapper bool) (*sequence, string, Evidence) {
@@ -226,7 +258,7 @@ func (a *account) predecessor(u *node, open *sequences, units []*node, wrapper b
 
 // repeats tells how u is charged if it continues the sequence that p ends, "" if it does not.
 func (a *account) repeats(u, p *node, seq *sequence, units []*node) string {
-	sameName := u.Role == p.Role && u.base == p.base
+	sameName := sameUnit(u, p)
 	switch {
 	case u.Fallback >= 1 && u.stated < 2:
 		switch {
@@ -246,8 +278,8 @@ func (a *account) repeats(u, p *node, seq *sequence, units []*node) string {
 	case !failedUnit(p):
 		return ""
 	}
-	if a.interrupted(p, u, units) {
-		return ""
+	if a.interrupted(p, u, units) || u.Role == schema.RoleTool && u.Dialect == "openai-agents" {
+		return "" // an agent's next wish for a tool is the model's, even where no span shows the model
 	}
 	if u.InputHash != 0 && p.InputHash != 0 && u.InputHash != p.InputHash && (u.Role == schema.RoleTool || u.isSend() || p.usedUp) {
 		return "" // the same tool, client or policy for something else

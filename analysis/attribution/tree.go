@@ -23,6 +23,7 @@ type node struct {
 	shadow    bool       // another instrumentation shows the same
 	sending   bool       // a send lies below it
 	holds     bool       // an execution lies below it
+	broken    bool       // what it ran last failed, though it ended well
 	unitLost  bool       // it is an attempt that did not contribute to a success
 	modelled  bool       // a model call lies below it
 	again     *node      // the unit whose repeat or fallback it is
@@ -82,6 +83,7 @@ func plant(spans []*schema.Span, opts Options) *tree {
 		}
 	}
 	t.adoptByChildlessWrappers(all)
+	t.foldParts(all)
 	t.order()
 	t.nestViews()
 	return t
@@ -293,6 +295,7 @@ func (t *tree) nestViews() {
 			continue
 		}
 		for i, inner := range models {
+			var best *node
 			// The other view began about when this one did: look at the neighbours only.
 			for j := max(0, i-maxSiblings); j < len(models) && j < i+maxSiblings; j++ {
 				outer := models[j]
@@ -300,10 +303,17 @@ func (t *tree) nestViews() {
 					outer.EndNs-outer.StartNs < inner.EndNs-inner.StartNs {
 					continue
 				}
-				if outer.Model == inner.Model || outer.Model == "" || inner.Model == "" {
-					into[inner] = outer
-					break
+				if outer.Model != inner.Model && outer.Model != "" && inner.Model != "" {
+					continue
 				}
+				// Of parallel calls the one that ended alike, and fits best.
+				alike := outer.Failed == inner.Failed
+				if best == nil || alike && best.Failed != inner.Failed || alike == (best.Failed == inner.Failed) && outer.EndNs-outer.StartNs < best.EndNs-best.StartNs {
+					best = outer
+				}
+			}
+			if best != nil {
+				into[inner] = best
 			}
 		}
 	}

@@ -3,6 +3,8 @@ package dialect
 import (
 	"strings"
 
+	"github.com/tidwall/gjson"
+
 	"github.com/retryledger/retryledger/schema"
 )
 
@@ -13,10 +15,11 @@ var (
 	logfire      = instrumentation{name: "logfire", scopes: []string{"logfire"}, read: (*reading).readLogfire}
 	googleADK    = instrumentation{name: "google-adk", scopes: []string{"gcp.vertex.agent"}, read: (*reading).readGoogleADK}
 	strands      = instrumentation{name: "strands", scopes: []string{"strands.telemetry"}, read: (*reading).readAgentName}
-	openAIAgents = instrumentation{name: "openai-agents", scopes: []string{"openinference.instrumentation.openai_agents", "opentelemetry.instrumentation.genai.openai_agents"}, read: (*reading).readAgentSpan}
+	openAIAgents = instrumentation{name: "openai-agents", scopes: []string{"openinference.instrumentation.openai_agents", "opentelemetry.instrumentation.genai.openai_agents",
+		"opentelemetry.instrumentation.openai_agents", "logfire.openai_agents"}, read: (*reading).readOpenAIAgents}
 	crewAI       = instrumentation{name: "crewai", scopes: []string{"openinference.instrumentation.crewai"}, read: (*reading).readAgentSpan}
 	instructor   = instrumentation{name: "instructor", scopes: []string{"openinference.instrumentation.instructor"}, read: (*reading).readAgentSpan}
-	liteLLM      = instrumentation{name: "litellm", scopes: []string{"openinference.instrumentation.litellm", "litellm"}, read: (*reading).readAgentSpan}
+	liteLLM      = instrumentation{name: "litellm", scopes: []string{"openinference.instrumentation.litellm", "litellm"}, marks: []string{"litellm.call_id", "litellm.provider.model"}, read: (*reading).readLiteLLM}
 	openLIT      = instrumentation{name: "openlit", scopes: []string{"openlit.instrumentation.langgraph", "openlit.instrumentation.langchain"}, read: (*reading).readOpenLIT}
 	genAILang    = instrumentation{name: "otel-genai-langchain", scopes: []string{"opentelemetry.instrumentation.genai.langchain"}, read: (*reading).readAgentName}
 	openAIv2     = instrumentation{name: "otel-openai-v2", scopes: []string{"opentelemetry.instrumentation.openai_v2"}, read: (*reading).readAgentName}
@@ -34,6 +37,60 @@ func (r *reading) readAgentSpan() {
 		}
 	}
 	r.readAgentName()
+}
+
+// readOpenAIAgents: four instrumentations show the library's own spans, each in its own words.
+func (r *reading) readOpenAIAgents() {
+	if strings.HasPrefix(r.row.Scope, "opentelemetry.instrumentation.openai_agents") {
+		r.readOpenLLMetry()
+	}
+	r.readAgentSpan()
+	switch {
+	case r.row.Role != schema.RoleOther:
+	case strings.HasPrefix(r.row.Name, "Function: "): // Logfire's
+		r.row.Role = schema.RoleTool
+	default:
+		r.row.Role = schema.RoleChain // the trace, the task and the turns around the calls
+	}
+	r.readLogfire()
+}
+
+// readLiteLLM: without a span of its own for the request, LiteLLM's callback writes the
+// request's attributes onto whatever span is active, and each failed request's
+// exception and status, though the step may go on and succeed. Such a span stays what
+// the application made it; what the provider answered is a span below it.
+func (r *reading) readLiteLLM() {
+	row, a := r.row, r.attrs
+	if scope := row.Scope; scope != "litellm" && !strings.HasPrefix(scope, "openinference.") {
+		row.Role, row.Model, row.ResponseModel, row.Provider, row.HTTPStatus = schema.RoleOther, "", "", "", 0
+		row.InputTokens, row.OutputTokens, row.FinishReason = schema.Unknown, schema.Unknown, ""
+		if strings.HasPrefix(r.span.Status().Message(), "litellm.") { // an error that left the span would have put its class before this
+			row.Failed, row.ErrorClass = false, ""
+		}
+		return
+	}
+	r.readAgentSpan()
+	if row.Name == "raw_gen_ai_request" {
+		r.readRawAnswer(a)
+	}
+}
+
+// readRawAnswer reads what a provider answered, in the provider's own words.
+func (r *reading) readRawAnswer(a attributes) {
+	row := r.row
+	for key, v := range a.m.All() {
+		if !strings.HasPrefix(key, "llm.") {
+			continue
+		}
+		switch {
+		case strings.HasSuffix(key, ".model"):
+			row.Role, row.ResponseModel = schema.RoleModel, clip(v.AsString(), schema.MaxName)
+		case strings.HasSuffix(key, ".usage"):
+			usage := gjson.Parse(strings.ReplaceAll(strings.ReplaceAll(v.AsString(), "None", "null"), "'", `"`)) // Python's repr
+			r.usage(usage, "prompt_tokens", "completion_tokens")
+			r.usage(usage, "input_tokens", "output_tokens")
+		}
+	}
 }
 
 // readPydanticAI: a tool or an output function that is asked again carries the number
@@ -71,6 +128,10 @@ func (r *reading) readPydanticAI() {
 func (r *reading) readLogfire() {
 	if r.attrs.text("logfire.span_type") == "pending_span" {
 		r.row.Hidden, r.row.Role, r.row.Step = true, schema.RoleAuxiliary, ""
+	}
+	// How a stream went is a log of its own, after the span of the request.
+	if r.attrs.text("logfire.span_type") == "log" && r.row.Role == schema.RoleModel {
+		r.row.Role, r.row.Dialect = schema.RoleAuxiliary, "logfire-stream-end"
 	}
 }
 

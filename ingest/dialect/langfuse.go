@@ -43,6 +43,9 @@ func (r *reading) readLangfuse() {
 		row.Model = orElse(clip(unquoted(a.text(prefix+"model.name")), schema.MaxName), row.Model)
 		usage := gjson.Parse(a.text(prefix + "usage_details"))
 		r.usage(usage, "input", "output")
+		if !framework {
+			r.readLangfuseClient(usage)
+		}
 		// A cost of nothing is written on errors: unknown, not zero.
 		if cost := gjson.Get(a.text(prefix+"cost_details"), "total"); cost.Type == gjson.Number && cost.Float() > 0 {
 			row.CostUSD = cost.Float()
@@ -57,6 +60,19 @@ func (r *reading) readLangfuse() {
 	r.readLangGraph(get)
 	if row.ThreadID == "" {
 		row.ThreadID = clip(unquoted(a.text("langfuse.trace.metadata.thread_id")), schema.MaxName)
+	}
+}
+
+// readLangfuseClient reads a generation of Langfuse's wrapper around a provider's
+// client: usage in the provider's own words, the response's model where there was one,
+// and a stream that broke ends well, with nothing but its first chunk to tell.
+func (r *reading) readLangfuseClient(usage gjson.Result) {
+	row := r.row
+	r.usage(usage, "prompt_tokens", "completion_tokens")
+	r.usage(usage, "input_tokens", "output_tokens")
+	row.ResponseModel = orElse(row.ResponseModel, row.Model)
+	if r.attrs.has("langfuse.observation.completion_start_time") && !usage.Exists() && !row.Failed {
+		row.Dialect = "langfuse-stream"
 	}
 }
 

@@ -81,6 +81,9 @@ func (r *reading) readOpenLLMetry() {
 		}
 	}
 	r.readLangGraph(get)
+	if a.text("gen_ai.operation.name") == "invoke_agent" && row.TaskKey != "" {
+		row.Role = schema.RoleAuxiliary // beside the span of a graph that a node invokes, a second one of it
+	}
 	if r.forceEnded() {
 		row.Flow = schema.FlowCancelled
 	}

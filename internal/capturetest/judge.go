@@ -67,6 +67,8 @@ var hidden = []struct {
 	{"httpx-only/*", []string{"call", "calls", "fallbacks", "tokens"}, "sends only"},
 	{"openinference-instructor*/*", []string{"call", "calls", "tokens"}, "repeats inside one span"},
 	{"litellm-oi/*", []string{"call", "calls", "tokens"}, "repeats inside one span"},
+	{"litellm-otel/*", unseen("steps"), "failed requests have no spans"},
+	{"logfire-openai/*", []string{"tokens>"}, "a stream that broke states no tokens"},
 	{"litellm-otel-reqspan/*", []string{"call", "calls", "fallbacks", "tokens"}, "repeats inside one span"},
 	// Of this one nothing is seen at all: no span of the client, so nothing says that a
 	// client was there whose repeats are hidden, and zero is what a step without calls shows.
