@@ -2,6 +2,7 @@ package api
 
 import (
 	"fmt"
+	"net"
 	"net/http"
 	"slices"
 
@@ -16,6 +17,8 @@ type Router interface {
 	// extension that names the API among its dependencies, so that the API starts before
 	// it and ends after it. A pattern that is served already is an error.
 	Handle(pattern string, handler http.Handler) error
+	// URL is where the API is reached from this machine, such as http://127.0.0.1:4320.
+	URL() string
 }
 
 // RouterFrom finds the API that a component's configuration names. Call it in Start.
@@ -51,4 +54,21 @@ func (s *server) listed() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.patterns)
+}
+
+// URL implements Router.
+func (s *server) URL() string {
+	scheme, address := "http", s.config.ServerConfig.NetAddr.Endpoint
+	if s.config.ServerConfig.TLS.HasValue() {
+		scheme = "https"
+	}
+	if s.addr != nil {
+		address = s.addr.String()
+	}
+	if host, port, err := net.SplitHostPort(address); err == nil {
+		if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
+			address = net.JoinHostPort("127.0.0.1", port)
+		}
+	}
+	return scheme + "://" + address
 }

@@ -36,6 +36,13 @@ func TestOtherExtensionsAnswerAtTheAddressOfTheAPI(t *testing.T) {
 	require.Contains(t, failure.Error, "/api/v1/runs/{id}")
 }
 
+func TestURLIsWhereThisMachineReachesTheAPI(t *testing.T) {
+	s := start(t, &storeExtension{}, nil)
+	require.Equal(t, "http://"+s.addr.String(), s.URL())
+	everywhere := start(t, &storeExtension{}, func(c *Config) { c.ServerConfig.NetAddr.Endpoint = "0.0.0.0:0" })
+	require.Regexp(t, `^http://127\.0\.0\.1:\d+$`, everywhere.URL())
+}
+
 func TestRouterFromNamesWhatIsMissing(t *testing.T) {
 	id := component.NewID(componentType)
 	_, err := RouterFrom(host{}, id)
