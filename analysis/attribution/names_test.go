@@ -86,7 +86,9 @@ var (
 	toolKeys    = []string{"gen_ai.tool.name", "tool.name", "tool_call.function.name", "ai.toolCall.name"}
 	modelKeys   = []string{"gen_ai.request.model", "llm.model_name", "ai.model.id", "langfuse.observation.model.name"}
 	hookSuffix  = regexp.MustCompile(`\.(?:before|after)_(?:agent|model)$`)
-	modelClass  = regexp.MustCompile(`^Scripted\w+`)
+	// What a response adds to the model that was asked for.
+	modelVersion = regexp.MustCompile(`-\d{3,8}$`)
+	modelClass   = regexp.MustCompile(`^Scripted\w+`)
 	// What follows a library's word for a kind of span is the user's.
 	afterKind = regexp.MustCompile(`^(?:invoke_agent|invoke_workflow|execute_tool|RunWorkflow:|RunActivity:|StartActivity:|StartWorkflow:) ?(\w+)$`)
 )
@@ -128,7 +130,9 @@ func userNames(rows []schema.Span, requests []ptrace.Traces) []string {
 	}
 	out := make([]string, 0, len(seen))
 	for name := range seen {
-		out = append(out, name)
+		if plain := modelVersion.ReplaceAllString(name, ""); plain == name || !seen[plain] { // a version follows its model's name
+			out = append(out, name)
+		}
 	}
 	slices.Sort(out)
 	return out
