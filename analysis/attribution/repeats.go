@@ -129,7 +129,7 @@ func (o *sequences) ended(s *sequence) {
 		o.named[s.last.base] = append(list, s) // a fallback has a name of its own
 	}
 	s.failing = false
-	if failedUnit(s.last) {
+	if invitesAnother(s.last) {
 		s.failing = true
 		o.failed = append(o.failed, s)
 	}
@@ -174,6 +174,12 @@ func layerOf(u *node) Layer {
 		return LayerTransport
 	}
 	return LayerCall
+}
+
+// invitesAnother tells whether what follows u may repeat it: u failed, or it is a send
+// that was given up (by a timeout of its own, if it is sent again).
+func invitesAnother(u *node) bool {
+	return failedUnit(u) || u.isSend() && u.Flow == schema.FlowCancelled
 }
 
 // failedUnit tells whether u did not do what was wanted.
@@ -275,7 +281,7 @@ func (a *account) repeats(u, p *node, seq *sequence, units []*node) string {
 		return ""
 	case u.stated == 1 || u.Fallback == 0 && u.FallbackFrom == "" && u.stated == 0 && p.Fallback >= 1:
 		return "" // a first try, and says so
-	case !failedUnit(p):
+	case !invitesAnother(p):
 		return ""
 	}
 	if a.interrupted(p, u, units) || u.Role == schema.RoleTool && u.Dialect == "openai-agents" {

@@ -1,6 +1,8 @@
 package dialect
 
 import (
+	"regexp"
+	"strconv"
 	"strings"
 
 	"github.com/cespare/xxhash/v2"
@@ -8,9 +10,11 @@ import (
 	"github.com/retryledger/retryledger/schema"
 )
 
-// Vercel's AI SDK. Versions 5 and 6, and 7 with its legacy integration, write a span
-// per attempt; the wrapper carries usage too. Version 7 hides all attempts of a
-// request in one span.
+const aiSDK7Name = "ai-sdk-7"
+
+// Vercel's AI SDK. Versions 5 and 6 write a span per attempt; the wrapper carries usage
+// too. Version 7 hides all attempts of a request in one span, with its legacy
+// integration too, whose spans look like those of version 6.
 var (
 	aiSDK = instrumentation{
 		name:   "ai-sdk",
@@ -18,7 +22,7 @@ var (
 		marks:  []string{"ai.operationId"},
 		read:   (*reading).readAISDK,
 	}
-	aiSDK7 = instrumentation{name: "ai-sdk-7", scopes: []string{"gen_ai"}, read: (*reading).readAgentName}
+	aiSDK7 = instrumentation{name: aiSDK7Name, scopes: []string{"gen_ai"}, read: (*reading).readAgentName}
 )
 
 func (r *reading) readAISDK() {
@@ -28,7 +32,8 @@ func (r *reading) readAISDK() {
 		row.Role = schema.RoleModel
 		row.Model = orElse(clip(a.text("ai.model.id"), schema.MaxName), row.Model)
 		row.Provider = orElse(row.Provider, clip(a.text("ai.model.provider"), schema.MaxName))
-		r.tokens("ai.usage.inputTokens", "ai.usage.promptTokens", "gen_ai.usage.input_tokens")(&row.InputTokens)
+		// ai.usage.tokens is what an embedding read.
+		r.tokens("ai.usage.inputTokens", "ai.usage.promptTokens", "gen_ai.usage.input_tokens", "ai.usage.tokens")(&row.InputTokens)
 		r.tokens("ai.usage.outputTokens", "ai.usage.completionTokens", "gen_ai.usage.output_tokens")(&row.OutputTokens)
 		row.FinishReason = clip(a.text("ai.response.finishReason"), maxText)
 		if row.FinishReason == "error" {
@@ -43,11 +48,36 @@ func (r *reading) readAISDK() {
 		row.Role, row.Model = schema.RoleChain, ""
 		row.InputTokens, row.OutputTokens = schema.Unknown, schema.Unknown
 	}
+	if r.writtenByAISDK7() {
+		row.Dialect = aiSDK7Name
+	}
 	if n, ok := a.count("ai.settings.maxRetries"); ok && row.AttemptLimit == 0 {
 		row.AttemptLimit = n + 1 // stored as attempts, the first included
 	}
 	row.Node = clip(a.text("ai.telemetry.functionId"), schema.MaxName)
 	row.ThreadID = orElse(row.ThreadID, clip(a.text("ai.telemetry.metadata.sessionId", "ai.telemetry.metadata.threadId"), schema.MaxName))
+}
+
+// The SDK puts itself last, after agents and applications.
+var aiSDKMajor = regexp.MustCompile(`(?:^|\s)ai/(\d{1,4})\.`)
+
+// writtenByAISDK7 tells the legacy integration of version 7 from the versions before it:
+// by the user agent of the request, which streams do not show; by the attributes of a
+// stream's last event; or by a choice of tools stated where there are none.
+func (r *reading) writtenByAISDK7() bool {
+	if m := aiSDKMajor.FindStringSubmatch(r.attrs.text("ai.request.headers.user-agent")); m != nil {
+		major, err := strconv.Atoi(m[1])
+		return err == nil && major >= 7
+	}
+	if !strings.HasSuffix(r.attrs.text("ai.operationId"), ".doStream") {
+		return false
+	}
+	for _, event := range r.span.Events().All() {
+		if event.Name() == "ai.stream.finish" {
+			return event.Attributes().Len() > 0
+		}
+	}
+	return r.attrs.has("ai.prompt.toolChoice") && !r.attrs.has("ai.prompt.tools")
 }
 
 // readAgentName takes an agent's name as the name of the call site.

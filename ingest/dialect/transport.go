@@ -10,6 +10,7 @@ import (
 var (
 	grpcGo   = instrumentation{name: "grpc-go", scopes: []string{"grpc-go"}, read: (*reading).readGRPCGo}
 	awsGo    = instrumentation{name: "aws-sdk-go-v2", scopes: []string{"github.com/aws/aws-sdk-go-v2/"}, read: (*reading).readAWSGo}
+	undici   = instrumentation{name: "undici", scopes: []string{"@opentelemetry/instrumentation-undici"}, read: (*reading).readUndici}
 	botocore = instrumentation{name: "botocore", scopes: []string{"opentelemetry.instrumentation.botocore"}, read: (*reading).readBotocore}
 )
 
@@ -48,5 +49,14 @@ func (r *reading) readAWSGo() {
 func (r *reading) readBotocore() {
 	if n, ok := r.attrs.count("retry_attempts"); ok {
 		r.row.RetryCount = n
+	}
+}
+
+// readUndici: a request that its caller gave up (a timeout, a cancellation) ends without
+// a response, a status or an error.
+func (r *reading) readUndici() {
+	row := r.row
+	if row.Role == schema.RoleHTTP && row.HTTPStatus == 0 && !row.Failed && row.Flow == schema.FlowNone {
+		row.Flow = schema.FlowCancelled
 	}
 }
