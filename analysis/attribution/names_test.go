@@ -135,7 +135,9 @@ func userNames(rows []schema.Span, requests []ptrace.Traces) []string {
 		}
 	}
 	slices.Sort(out)
-	return out
+	return slices.DeleteFunc(out, func(name string) bool { // a model's dated name keeps its date
+		return slices.ContainsFunc(out, func(other string) bool { return strings.HasPrefix(name, other+"-") })
+	})
 }
 
 // invented draws words of nine letters that nobody uses.
