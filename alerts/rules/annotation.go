@@ -11,6 +11,7 @@ import (
 	"text/template/parse"
 	"time"
 
+	"github.com/retryledger/retryledger/alerts/internal/strictyaml"
 	"github.com/retryledger/retryledger/alerts/signals"
 )
 
@@ -69,7 +70,7 @@ func sampleFacts(r *Rule) Facts {
 func (r *Rule) facts(group signals.Labels, startsAt, at time.Time, failed, total int64, lasted time.Duration) Facts {
 	f := Facts{
 		Rule: r.Name, Signal: string(r.Signal), Labels: r.alertLabels(group),
-		Failed: failed, Total: total, Threshold: r.Threshold.String(), Window: shortDuration(r.Window), At: at, StartsAt: startsAt,
+		Failed: failed, Total: total, Threshold: r.Threshold.String(), Window: strictyaml.Short(r.Window), At: at, StartsAt: startsAt,
 	}
 	for _, d := range r.GroupBy {
 		value := group.Get(d)
@@ -87,7 +88,7 @@ func (r *Rule) facts(group signals.Labels, startsAt, at time.Time, failed, total
 		}
 	}
 	if watchesItself(r.Signal) {
-		f.Failed, f.Total, f.Threshold, f.For = 0, 0, "", shortDuration(lasted.Round(time.Second))
+		f.Failed, f.Total, f.Threshold, f.For = 0, 0, "", strictyaml.Short(lasted.Round(time.Second))
 		f.Command = "retryledger runs --since 15m"
 		return f
 	}

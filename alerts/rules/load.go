@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/retryledger/retryledger/alerts/internal/strictyaml"
 	"github.com/retryledger/retryledger/alerts/signals"
 )
 
@@ -17,48 +18,48 @@ func Load(name string, content []byte) (*Set, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &mistakes{file: name}
+	m := strictyaml.NewFile(name)
 	set := &Set{}
 	written := uniqueNames(m, f)
-	if !f.defaultPack.given() || f.defaultPack.v {
+	if !f.defaultPack.Given() || f.defaultPack.V {
 		pack := defaultSpecs()
 		for i := range pack.rules {
 			r := pack.rules[i].over(pack.defaults)
-			if change, ok := written[r.name.v]; ok {
+			if change, ok := written[r.name.V]; ok {
 				r = change.over(r.at(change.line))
-				delete(written, r.name.v)
+				delete(written, r.name.V)
 			}
 			set.add(m, r.over(f.defaults), true)
 		}
 	}
 	for i := range f.rules {
-		if r, ok := written[f.rules[i].name.v]; ok && r.name.line == f.rules[i].name.line {
+		if r, ok := written[f.rules[i].name.V]; ok && r.name.Line == f.rules[i].name.Line {
 			set.add(m, f.rules[i].over(f.defaults), false)
 		}
 	}
 	if n := len(set.rules) + len(set.disabled); n > MaxRules {
-		m.add(1, "there are %d rules; at most %d are evaluated: drop some, or write one with group_by instead of many with where", n, MaxRules)
+		m.Add(1, "there are %d rules; at most %d are evaluated: drop some, or write one with group_by instead of many with where", n, MaxRules)
 	}
-	if err := m.err(); err != nil {
+	if err := m.Err(); err != nil {
 		return nil, err
 	}
 	return set, nil
 }
 
 // uniqueNames are the file's rules by name.
-func uniqueNames(m *mistakes, f *file) map[string]spec {
+func uniqueNames(m *strictyaml.File, f *file) map[string]spec {
 	written := make(map[string]spec, len(f.rules))
 	for i := range f.rules {
 		r := f.rules[i]
-		if !r.name.given() {
-			m.add(r.line, "this rule has no name; give it one that no other rule has")
+		if !r.name.Given() {
+			m.Add(r.line, "this rule has no name; give it one that no other rule has")
 			continue
 		}
-		if first, twice := written[r.name.v]; twice {
-			m.add(r.name.line, "the rule %s is there twice, first on line %d; rename or remove one", r.name.v, first.name.line)
+		if first, twice := written[r.name.V]; twice {
+			m.Add(r.name.Line, "the rule %s is there twice, first on line %d; rename or remove one", r.name.V, first.name.Line)
 			continue
 		}
-		written[r.name.v] = r
+		written[r.name.V] = r
 	}
 	return written
 }
@@ -84,8 +85,8 @@ func (s spec) over(below spec) spec {
 func (s spec) at(line int) spec {
 	s.line = line
 	for _, l := range []*int{
-		&s.name.line, &s.signal.line, &s.threshold.line, &s.window.line, &s.forTime.line, &s.keep.line, &s.groupBy.line,
-		&s.minSamples.line, &s.maxGroups.line, &s.enabled.line,
+		&s.name.Line, &s.signal.Line, &s.threshold.Line, &s.window.Line, &s.forTime.Line, &s.keep.Line, &s.groupBy.Line,
+		&s.minSamples.Line, &s.maxGroups.Line, &s.enabled.Line,
 	} {
 		if *l > 0 {
 			*l = line
@@ -95,39 +96,39 @@ func (s spec) at(line int) spec {
 	return s
 }
 
-func onLine[K comparable, T any](m map[K]value[T], line int) map[K]value[T] {
+func onLine[K comparable, T any](m map[K]strictyaml.Value[T], line int) map[K]strictyaml.Value[T] {
 	if m == nil {
 		return nil
 	}
-	moved := make(map[K]value[T], len(m))
+	moved := make(map[K]strictyaml.Value[T], len(m))
 	for k, v := range m {
-		moved[k] = value[T]{v.v, line}
+		moved[k] = strictyaml.Value[T]{V: v.V, Line: line}
 	}
 	return moved
 }
 
-func or[T any](a, b value[T]) value[T] {
-	if a.given() {
+func or[T any](a, b strictyaml.Value[T]) strictyaml.Value[T] {
+	if a.Given() {
 		return a
 	}
 	return b
 }
 
-func merged(above, below map[string]value[string]) map[string]value[string] {
-	all := make(map[string]value[string], len(above)+len(below))
+func merged(above, below map[string]strictyaml.Value[string]) map[string]strictyaml.Value[string] {
+	all := make(map[string]strictyaml.Value[string], len(above)+len(below))
 	maps.Copy(all, below)
 	maps.Copy(all, above)
 	return all
 }
 
 // add checks a rule as a whole and takes it up.
-func (s *Set) add(m *mistakes, written spec, fromPack bool) {
+func (s *Set) add(m *strictyaml.File, written spec, fromPack bool) {
 	r := written.compile(m)
 	if r == nil {
 		return
 	}
 	r.DefaultPack = fromPack
-	if written.enabled.given() && !written.enabled.v {
+	if written.enabled.Given() && !written.enabled.V {
 		s.disabled = append(s.disabled, r.Name)
 	} else {
 		s.rules = append(s.rules, r)
@@ -136,53 +137,53 @@ func (s *Set) add(m *mistakes, written spec, fromPack bool) {
 
 // compile is the rule that s describes, nil if it describes none. A rule from the
 // default pack has the file's lines only where the file changed it.
-func (s spec) compile(m *mistakes) *Rule {
-	name := s.name.v
-	if !s.signal.given() {
+func (s spec) compile(m *strictyaml.File) *Rule {
+	name := s.name.V
+	if !s.signal.Given() {
 		hint := ""
 		var names []string
 		for _, r := range defaultSpecs().rules {
-			names = append(names, r.name.v)
+			names = append(names, r.name.V)
 		}
-		if near := meant(name, names); near != "" {
+		if near := strictyaml.Meant(name, names); near != "" {
 			hint = near
 		}
-		m.add(s.line, "the rule %s has no signal, and the default pack has no rule of this name%s; say which signal it watches", name, hint)
+		m.Add(s.line, "the rule %s has no signal, and the default pack has no rule of this name%s; say which signal it watches", name, hint)
 		return nil
 	}
 	r := &Rule{
-		Name: name, Signal: s.signal.v, Threshold: s.threshold.v, Window: s.window.v, GroupBy: s.groupBy.v,
-		MinSamples: s.minSamples.v, For: s.forTime.v, KeepFiringFor: s.keep.v, MaxGroups: s.maxGroups.v,
+		Name: name, Signal: s.signal.V, Threshold: s.threshold.V, Window: s.window.V, GroupBy: s.groupBy.V,
+		MinSamples: s.minSamples.V, For: s.forTime.V, KeepFiringFor: s.keep.V, MaxGroups: s.maxGroups.V,
 		Labels: texts(s.labels),
 	}
-	before := len(m.list)
-	if !s.window.given() {
-		m.add(s.line, "the rule %s has no window; say how far back it looks, such as window: 2m", name)
+	before := m.Mistakes()
+	if !s.window.Given() {
+		m.Add(s.line, "the rule %s has no window; say how far back it looks, such as window: 2m", name)
 	}
 	if watchesItself(r.Signal) {
 		s.refuseOfStall(m)
 	} else {
 		s.checkSignal(m)
 	}
-	if !s.minSamples.given() {
+	if !s.minSamples.Given() {
 		r.MinSamples = 1
 		if r.Threshold > 0 {
 			r.MinSamples = (1_000_000 + int64(r.Threshold) - 1) / int64(r.Threshold)
 		}
 	}
-	if !s.keep.given() {
+	if !s.keep.Given() {
 		r.KeepFiringFor = max(r.Window, time.Minute)
 	}
-	if !s.maxGroups.given() {
+	if !s.maxGroups.Given() {
 		r.MaxGroups = defaultMaxGroups
 	}
 	if len(s.where) > 0 {
 		r.Where = make(map[signals.Dimension]Matcher, len(s.where))
 		for d, v := range s.where {
-			r.Where[d] = v.v
+			r.Where[d] = v.V
 		}
 	}
-	if len(m.list) > before {
+	if m.Mistakes() > before {
 		return nil
 	}
 	r.finish()
@@ -191,37 +192,37 @@ func (s spec) compile(m *mistakes) *Rule {
 }
 
 // checkSignal checks what a signal's rule needs and may have.
-func (s spec) checkSignal(m *mistakes) {
-	if !s.threshold.given() {
-		m.add(s.line, "the rule %s has no threshold; say above which share it fires, such as threshold: 2 %%", s.name.v)
+func (s spec) checkSignal(m *strictyaml.File) {
+	if !s.threshold.Given() {
+		m.Add(s.line, "the rule %s has no threshold; say above which share it fires, such as threshold: 2 %%", s.name.V)
 	}
-	has := s.signal.v.Dimensions()
-	for _, d := range s.groupBy.v {
+	has := s.signal.V.Dimensions()
+	for _, d := range s.groupBy.V {
 		if !slices.Contains(has, d) {
-			m.add(s.groupBy.line, "%s cannot be grouped by %s; it has %s", s.signal.v, d, dimensionNames(has))
+			m.Add(s.groupBy.Line, "%s cannot be grouped by %s; it has %s", s.signal.V, d, dimensionNames(has))
 		}
 	}
 	for _, d := range signals.Dimensions() {
 		if v, ok := s.where[d]; ok && !slices.Contains(has, d) {
-			m.add(v.line, "%s cannot be filtered by %s; it has %s", s.signal.v, d, dimensionNames(has))
+			m.Add(v.Line, "%s cannot be filtered by %s; it has %s", s.signal.V, d, dimensionNames(has))
 		}
 	}
 }
 
 // refuseOfStall refuses what has no meaning for the signals of the evaluation itself.
-func (s spec) refuseOfStall(m *mistakes) {
+func (s spec) refuseOfStall(m *strictyaml.File) {
 	refuse := func(line int, given bool, key string) {
 		if given {
-			m.add(line, "%s has no %s: it fires when it lasts longer than window; remove the key", s.signal.v, key)
+			m.Add(line, "%s has no %s: it fires when it lasts longer than window; remove the key", s.signal.V, key)
 		}
 	}
-	refuse(s.threshold.line, s.threshold.given(), "threshold")
-	refuse(s.groupBy.line, s.groupBy.given() && len(s.groupBy.v) > 0, "group_by")
+	refuse(s.threshold.Line, s.threshold.Given(), "threshold")
+	refuse(s.groupBy.Line, s.groupBy.Given() && len(s.groupBy.V) > 0, "group_by")
 	refuse(s.line, len(s.where) > 0, "where")
-	refuse(s.forTime.line, s.forTime.v > 0, "for")
+	refuse(s.forTime.Line, s.forTime.V > 0, "for")
 }
 
-func (s spec) compileAnnotations(m *mistakes, r *Rule) {
+func (s spec) compileAnnotations(m *strictyaml.File, r *Rule) {
 	r.Annotations = texts(s.annotations)
 	if len(r.Annotations) == 0 {
 		r.Annotations = maps.Clone(builtInAnnotations)
@@ -234,18 +235,18 @@ func (s spec) compileAnnotations(m *mistakes, r *Rule) {
 			_, err = compiled.render(facts)
 		}
 		if err != nil {
-			m.add(s.annotations[name].line, "the annotation %s of %s: %s", name, r.Name, strings.ReplaceAll(err.Error(), "\n", " "))
+			m.Add(s.annotations[name].Line, "the annotation %s of %s: %s", name, r.Name, strings.ReplaceAll(err.Error(), "\n", " "))
 			continue
 		}
 		r.templates[name] = compiled
 	}
 }
 
-func texts(m map[string]value[string]) map[string]string {
+func texts(m map[string]strictyaml.Value[string]) map[string]string {
 	all := make(map[string]string, len(m))
 	for k, v := range m {
-		if v.v != "" { // an empty text takes away what the layer below says
-			all[k] = v.v
+		if v.V != "" { // an empty text takes away what the layer below says
+			all[k] = v.V
 		}
 	}
 	return all

@@ -84,7 +84,7 @@ func TestMistakesAreListedInTheOrderOfTheFile(t *testing.T) {
 func TestBoundsOfAFile(t *testing.T) {
 	t.Parallel()
 	_, err := rules.Load("r.yaml", []byte(strings.Repeat("#", rules.MaxFileBytes+1)))
-	require.ErrorContains(t, err, "a file of rules has at most 1048576")
+	require.ErrorContains(t, err, "at most 1048576 are read")
 	_, err = rules.Load("r.yaml", []byte("rules: \xff"))
 	require.ErrorContains(t, err, "not UTF-8")
 	var many strings.Builder
@@ -125,7 +125,10 @@ func TestDefaultPack(t *testing.T) {
 	assert.Equal(t, "page", severities["step_errors"])
 	assert.Equal(t, "ticket", severities["fallbacks"])
 	assert.Equal(t, "breaker", severities["provider_server_errors"])
-	assert.Equal(t, 10*time.Minute, rules.Default().LongestWindow())
+	windows := rules.Default().Windows()
+	assert.Len(t, windows, 7)
+	assert.Equal(t, 3*time.Minute, windows[signals.OperationErrorRatio], "the longest of two rules")
+	assert.Equal(t, 30*time.Second, windows[signals.ServerErrorRatio])
 }
 
 // TestFileLiesOverTheDefaultPack: a name of the pack changes what the file states and

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/retryledger/retryledger/alerts/internal/strictyaml"
 	"github.com/retryledger/retryledger/alerts/signals"
 )
 
@@ -40,8 +41,6 @@ const (
 	MaxKeepFiringFor = 24 * time.Hour
 	MaxMinSamples    = 1_000_000_000_000_000
 	MaxGroups        = 10_000
-	maxTextBytes     = 4 << 10 // of a label, a filter or an annotation in the file
-	maxPairs         = 50      // labels, and annotations, of one rule
 )
 
 // What a rule has where neither it nor its file's defaults say otherwise. min_samples
@@ -155,9 +154,9 @@ func (r *Rule) Query(instant time.Time) signals.Query {
 // Condition says in words when the rule fires.
 func (r *Rule) Condition() string {
 	if watchesItself(r.Signal) {
-		return fmt.Sprintf("%s for more than %s", r.Signal, shortDuration(r.Window))
+		return fmt.Sprintf("%s for more than %s", r.Signal, strictyaml.Short(r.Window))
 	}
-	text := fmt.Sprintf("%s above %s over %s", r.Signal, r.Threshold, shortDuration(r.Window))
+	text := fmt.Sprintf("%s above %s over %s", r.Signal, r.Threshold, strictyaml.Short(r.Window))
 	if where := r.whereText(); where != "" {
 		text += " where" + where
 	}
@@ -169,7 +168,7 @@ func (r *Rule) Condition() string {
 		text += " by " + strings.Join(names, ", ")
 	}
 	if r.For > 0 {
-		text += " for " + shortDuration(r.For)
+		text += " for " + strictyaml.Short(r.For)
 	}
 	return text
 }
@@ -204,25 +203,13 @@ func (s *Set) Rules() []*Rule { return slices.Clone(s.rules) }
 // Disabled names the rules that the file switched off.
 func (s *Set) Disabled() []string { return slices.Clone(s.disabled) }
 
-// LongestWindow is how far back the rules look.
-func (s *Set) LongestWindow() time.Duration {
-	var longest time.Duration
+// Windows are how far back the rules look, for each signal that any of them watches.
+func (s *Set) Windows() map[signals.Signal]time.Duration {
+	longest := map[signals.Signal]time.Duration{}
 	for _, r := range s.rules {
 		if !watchesItself(r.Signal) {
-			longest = max(longest, r.Window)
+			longest[r.Signal] = max(longest[r.Signal], r.Window)
 		}
 	}
 	return longest
-}
-
-// shortDuration writes 2m instead of 2m0s.
-func shortDuration(d time.Duration) string {
-	text := d.String()
-	if whole, ok := strings.CutSuffix(text, "m0s"); ok {
-		text = whole + "m"
-	}
-	if whole, ok := strings.CutSuffix(text, "h0m"); ok {
-		text = whole + "h"
-	}
-	return text
 }
