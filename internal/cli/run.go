@@ -65,7 +65,7 @@ func newRoot(env Environment) *cobra.Command {
 		Long: `retryledger says where the retries of agent pipelines go and what they cost.
 
 "top", "runs", "run" and "demo" ask a running collector (go run ./cmd/collector);
-"account" reads files of OTLP spans and needs no server.
+"account" reads files of OTLP spans, "rules" checks and tests alert rules; both need no server.
 
 ` + exitCodes,
 		Version:       env.Version,
@@ -78,6 +78,6 @@ func newRoot(env Environment) *cobra.Command {
 	root.CompletionOptions.HiddenDefaultCmd = true
 	var server string
 	root.PersistentFlags().StringVar(&server, "server", "", "the collector's API (default $"+serverVariable+", else "+DefaultServer+")")
-	root.AddCommand(newTop(env, &server), newRuns(env, &server), newRun(env, &server), newDemo(env, &server), newAccount(env))
+	root.AddCommand(newTop(env, &server), newRuns(env, &server), newRun(env, &server), newDemo(env, &server), newAccount(env), newRules(env))
 	return root
 }
