@@ -60,24 +60,12 @@ func ledgerWhere(ctx context.Context, conn driver.Conn, where string, args ...an
 			err = fmt.Errorf("read the ledger: %w", err)
 		}
 	}()
-	rows, err := conn.Query(ctx, "SELECT "+readList(ledgerColumns)+" FROM ledger FINAL WHERE "+where+
-		" ORDER BY has(`runs.anchor`, true) DESC, last_end_ns DESC, trace_id", args...)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = rows.Close() }()
-	dests := make([]any, len(ledgerColumns))
-	for rows.Next() {
-		var row LedgerRow
-		for i, c := range ledgerColumns {
-			dests[i] = c.dest(&row)
-		}
-		if err := rows.Scan(dests...); err != nil {
-			return nil, err
-		}
-		found = append(found, row)
-	}
-	return found, rows.Err()
+	err = readRows(ctx, conn, "SELECT "+readList(ledgerColumns)+" FROM ledger FINAL WHERE "+where+
+		" ORDER BY has(`runs.anchor`, true) DESC, last_end_ns DESC, trace_id", args, ledgerColumns, nil, func(row *LedgerRow) error {
+		found = append(found, *row)
+		return nil
+	})
+	return found, err
 }
 
 // LedgerHead is what the ledger says about a trace's account, without it.

@@ -3,6 +3,7 @@ package signals_test
 import (
 	"fmt"
 	"maps"
+	"math"
 	"os"
 	"slices"
 	"strings"
@@ -158,19 +159,26 @@ func TestEventsAddUpToTheAccount(t *testing.T) {
 }
 
 // drawnRow is a row in which every word that decides may stand anywhere.
-func drawnRow(t *rapid.T) schema.LedgerRow {
+func drawnRow(t *rapid.T, nowNs, spanNs int64) schema.LedgerRow {
 	word := func(name string, words ...string) string { return rapid.SampledFrom(words).Draw(t, name) }
 	flag := func(name string) bool { return rapid.Bool().Draw(t, name) }
-	const now = 1_800_000_000 * second
-	at := func() int64 { return now - rapid.Int64Range(-5*second, 100*second).Draw(t, "end") }
-	row := schema.LedgerRow{LastReceivedNs: now}
-	for range rapid.IntRange(0, 2).Draw(t, "runs") {
+	row := schema.LedgerRow{State: schema.StateAttributed, LastReceivedNs: nowNs, FirstEndNs: math.MaxInt64}
+	at := func() int64 { // now and then a clock that runs ahead, and a whole second
+		end := nowNs - rapid.Int64Range(-spanNs/10, spanNs).Draw(t, "end")
+		if rapid.IntRange(0, 3).Draw(t, "whole") == 0 {
+			end -= end % second
+		}
+		bounded := schema.BoundedEnd(end, nowNs)
+		row.FirstEndNs, row.LastEndNs = min(row.FirstEndNs, bounded), max(row.LastEndNs, bounded)
+		return end
+	}
+	for i := range rapid.IntRange(1, 2).Draw(t, "runs") {
 		row.Runs = append(row.Runs, schema.RunRow{
-			Service: word("service", "a", "b"), Version: word("version", "", "2"), Environment: word("environment", "prod"), Anchor: flag("anchor"), Exhausted: flag("exhausted"), EndNs: at(),
+			RunID: fmt.Sprint("run-", i), Service: word("service", "a", "b"), Version: word("version", "", "2"), Environment: word("environment", "prod"), Anchor: flag("anchor"), Exhausted: flag("exhausted"), EndNs: at(),
 			Completion: word("completion", "complete", "incomplete", "failed", "interrupted", "cancelled", "running", "orphaned", "unflagged"),
 		})
 	}
-	run := func() uint32 { return rapid.Uint32Range(0, 2).Draw(t, "run") }
+	run := func() uint32 { return rapid.Uint32Range(0, uint32(len(row.Runs)-1)).Draw(t, "run") }
 	for range rapid.IntRange(0, 3).Draw(t, "operations") {
 		row.Operations = append(row.Operations, schema.OperationRow{
 			Run: run(), Step: word("step", "", "x", "y"), Grain: word("grain", "execution", "call", "tool", "http", "work"),
@@ -191,7 +199,7 @@ func drawnRow(t *rapid.T) schema.LedgerRow {
 	}
 	for range rapid.IntRange(0, 2).Draw(t, "violations") {
 		row.Violations = append(row.Violations, schema.ViolationRow{
-			Run: rapid.Int64Range(-1, 2).Draw(t, "run"), Node: word("node", "x", "y"), Count: rapid.Int64Range(1, 3).Draw(t, "count"), TimeNs: at(),
+			Run: rapid.Int64Range(-1, int64(len(row.Runs)-1)).Draw(t, "run"), Node: word("node", "x", "y"), Count: rapid.Int64Range(1, 3).Draw(t, "count"), TimeNs: at(),
 		})
 	}
 	return row
@@ -201,7 +209,7 @@ func ptr[T any](v T) *T { return &v }
 
 func TestEveryEventIsOneOfItsSignal(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		row := drawnRow(t)
+		row := drawnRow(t, 1_800_000_000*second, 100*second)
 		perAttempt := make(map[signals.Signal]int)
 		for _, e := range signals.Events(&row) {
 			require.NotNil(t, e.Signal.Dimensions())
@@ -296,4 +304,16 @@ func TestGoldenCasesCoverEverySignal(t *testing.T) {
 	for _, s := range signals.All() {
 		assert.True(t, seen[string(s)], "%s has a case that fails, among %v", s, slices.Sorted(maps.Keys(seen)))
 	}
+}
+
+// A row that names a run it does not hold has events without a service.
+func TestEventsOfABrokenRow(t *testing.T) {
+	row := schema.LedgerRow{
+		Operations: []schema.OperationRow{{Run: 7, Grain: "execution", Outcome: "handled"}},
+		Violations: []schema.ViolationRow{{Run: 9, Node: "x", Count: 2}},
+	}
+	assert.Equal(t, []signals.Event{
+		{Signal: signals.OperationErrorRatio, Numerator: 1, Denominator: 1, Unsettled: true},
+		{Signal: signals.ContractViolationRatio, Labels: signals.Labels{Step: "x"}, Numerator: 2, Denominator: 2},
+	}, signals.Events(&row))
 }

@@ -1,0 +1,412 @@
+package signals
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/retryledger/retryledger/schema"
+)
+
+// Keep says which signals a cache holds, and for how long a window over each.
+type Keep map[Signal]time.Duration
+
+// MaxWindow is the longest window that a cache may be asked to hold.
+const MaxWindow = time.Hour
+
+// Limits bound a cache's memory. Zero means the default.
+type Limits struct {
+	// Series is the number of label sets over all signals that are told apart. Further
+	// ones are counted under the step and provider Other, and if those are too many
+	// still, under the service Other.
+	Series int
+	// Traces is the number of traces whose rows are remembered, so that a later row can
+	// replace them. Beyond it the oldest are forgotten, and windows that begin before the
+	// end of a forgotten one are refused.
+	Traces int
+}
+
+// The limits where none are set. A trace takes about 300 bytes, and a label set half a
+// kilobyte for each half minute in which it has events.
+const (
+	DefaultSeries = 20_000
+	DefaultTraces = 1_000_000
+)
+
+// Other stands in labels for what a cache does not tell apart.
+const Other = "(other)"
+
+// Cache holds the recent events of the ledger as sums per second, and what each trace
+// contributed, so that a row that replaces another takes its events with it. Its
+// answers are those of the rows that it was given, the largest version of each trace,
+// in whatever order they came: a row with a smaller version holds nothing that was
+// received later, so that when a trace is forgotten, none of its older rows matters.
+// It is safe for concurrent use.
+type Cache struct {
+	keep    map[Signal]int64 // seconds
+	longest int64            // seconds, of keep
+	limits  Limits
+
+	mu       sync.RWMutex
+	now      int64 // store's time, seconds: what is too old by it is gone
+	upToUs   int64 // store's time: what was written until then is in
+	heldFrom int64 // seconds: windows must begin here or later
+	nextID   uint32
+	series   map[seriesKey]*series
+	byID     map[uint32]*series
+	bySignal map[Signal][]*series
+	traces   map[schema.TraceID]held
+	due      map[int64][]schema.TraceID // by the second of held.last
+	swept    int64                      // due is empty up to here
+	folded   int64
+	scratch  []contribution
+	encoded  []byte
+}
+
+// lag is by how many seconds a question may be late, and ahead by how many an event may
+// lie in the future of the store's clock.
+const (
+	lag   = 60
+	ahead = 3600
+)
+
+type seriesKey struct {
+	signal Signal
+	labels Labels
+}
+
+// held is what a trace's row contributed.
+type held struct {
+	version       schema.LedgerVersion
+	last          int64  // seconds: of its last event, or when it was given, whichever is later
+	contributions []byte // see encode
+}
+
+// contribution is what a row adds to one second of one series.
+type contribution struct {
+	series                 *series
+	second                 int64
+	unsettled              bool
+	numerator, denominator int64
+}
+
+// NewCache makes an empty cache.
+func NewCache(keep Keep, limits Limits) *Cache {
+	if limits.Series <= 0 {
+		limits.Series = DefaultSeries
+	}
+	if limits.Traces <= 0 {
+		limits.Traces = DefaultTraces
+	}
+	c := &Cache{
+		keep: make(map[Signal]int64), limits: limits, series: make(map[seriesKey]*series), byID: make(map[uint32]*series),
+		bySignal: make(map[Signal][]*series), traces: make(map[schema.TraceID]held), due: make(map[int64][]schema.TraceID),
+	}
+	for signal, window := range keep {
+		c.keep[signal] = seconds(min(window, MaxWindow))
+		c.longest = max(c.longest, c.keep[signal])
+	}
+	return c
+}
+
+// seconds rounds up.
+func seconds(d time.Duration) int64 { return secondOf(int64(d)) }
+
+// secondOf is the second in which an instant lies: whole seconds belong to the
+// second that they end, as windows do.
+func secondOf(ns int64) int64 {
+	s := ns / secondNs
+	if ns%secondNs > 0 {
+		s++
+	}
+	return s
+}
+
+// Advance tells the cache the store's time, in microseconds since the epoch. What is
+// older than the windows it holds is dropped.
+func (c *Cache) Advance(us int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.advance(us / 1e6)
+}
+
+func (c *Cache) advance(now int64) {
+	if now <= c.now {
+		return
+	}
+	before := c.now
+	c.now = now
+	c.forget(now - c.longest - lag)
+	if now/blockSeconds != before/blockSeconds {
+		c.dropBlocks()
+	}
+}
+
+// forget drops the traces whose last event lies at until or before.
+func (c *Cache) forget(until int64) {
+	if until-c.swept > int64(len(c.due)) {
+		for second := range c.due {
+			if second <= until {
+				c.forgetSecond(second)
+			}
+		}
+	} else {
+		for second := c.swept + 1; second <= until; second++ {
+			c.forgetSecond(second)
+		}
+	}
+	c.swept = max(c.swept, until)
+}
+
+func (c *Cache) forgetSecond(second int64) {
+	for _, id := range c.due[second] {
+		if h, ok := c.traces[id]; ok && h.last <= second {
+			delete(c.traces, id)
+		}
+	}
+	delete(c.due, second)
+}
+
+func (c *Cache) dropBlocks() {
+	for key, s := range c.series {
+		s.drop(c.now - c.keep[key.signal] - lag)
+		if len(s.blocks) > 0 {
+			continue
+		}
+		delete(c.series, key)
+		delete(c.byID, s.id)
+		c.bySignal[key.signal] = slices.DeleteFunc(c.bySignal[key.signal], func(o *series) bool { return o == s })
+	}
+}
+
+// UpTo is the store's time, in microseconds since the epoch, up to which everything
+// that was written is in; 0 before the first read of a Feed.
+func (c *Cache) UpTo() int64 {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.upToUs
+}
+
+// Stats say how much a cache holds.
+type Stats struct {
+	Traces, Series int
+	Folded         int64 // events that were counted under Other
+	HeldFromS      int64 // windows that begin earlier, in seconds since the epoch, are refused; 0 if memory sufficed
+}
+
+// Stats are the cache's own numbers.
+func (c *Cache) Stats() Stats {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return Stats{Traces: len(c.traces), Series: len(c.series), Folded: c.folded, HeldFromS: c.heldFrom}
+}
+
+// Put takes a row in, unless the cache has that trace by this or a larger version.
+func (c *Cache) Put(row *schema.LedgerRow) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.put(row)
+}
+
+func (c *Cache) put(row *schema.LedgerRow) {
+	old, known := c.traces[row.TraceID]
+	if known && row.Version.Compare(old.version) <= 0 {
+		return
+	}
+	c.takeOut(old.contributions)
+	h := held{version: row.Version, last: c.now}
+	c.scratch = c.scratch[:0]
+	each(row, func(e Event) {
+		keep, ok := c.keep[e.Signal]
+		second := secondOf(e.AtNs)
+		if !ok || second < 0 || second <= c.now-keep-lag || second > c.now+ahead {
+			return
+		}
+		c.scratch = append(c.scratch, contribution{c.seriesOf(e), second, e.Unsettled, e.Numerator, e.Denominator})
+		h.last = max(h.last, second)
+	})
+	h.contributions = c.putIn()
+	c.traces[row.TraceID] = h
+	if !known || h.last != old.last {
+		c.due[h.last] = append(c.due[h.last], row.TraceID)
+	}
+	for second := c.swept + 1; len(c.traces) > c.limits.Traces && second <= h.last; second++ {
+		c.forget(second)
+		c.heldFrom = max(c.heldFrom, second)
+	}
+}
+
+// putIn adds scratch to the series, one contribution to each second, and returns what
+// takes them out again.
+func (c *Cache) putIn() []byte {
+	slices.SortFunc(c.scratch, func(a, b contribution) int {
+		return cmp.Or(cmp.Compare(a.series.id, b.series.id), cmp.Compare(a.second, b.second), cmp.Compare(bit(a.unsettled), bit(b.unsettled)))
+	})
+	merged := c.scratch[:0]
+	for _, n := range c.scratch {
+		if last := len(merged) - 1; last >= 0 && merged[last].series == n.series && merged[last].second == n.second && merged[last].unsettled == n.unsettled {
+			merged[last].numerator += n.numerator
+			merged[last].denominator += n.denominator
+			continue
+		}
+		merged = append(merged, n)
+	}
+	encoded := c.encoded[:0]
+	second := int64(0)
+	for _, n := range merged {
+		n.series.add(n.second, n.unsettled, n.numerator, n.denominator)
+		encoded = binary.AppendUvarint(encoded, uint64(n.series.id)<<1|uint64(bit(n.unsettled)))
+		encoded = binary.AppendVarint(encoded, n.second-second)
+		encoded = binary.AppendUvarint(encoded, uint64(n.numerator))
+		encoded = binary.AppendUvarint(encoded, uint64(n.denominator))
+		second = n.second
+	}
+	c.encoded = encoded
+	if cap(c.scratch) > 1<<16 { // one huge run is no reason to keep as much
+		c.scratch, c.encoded = nil, nil
+	}
+	return bytes.Clone(encoded)
+}
+
+// takeOut undoes what putIn did. What is gone by its age stays gone.
+func (c *Cache) takeOut(encoded []byte) {
+	second := int64(0)
+	next := func() uint64 {
+		v, n := binary.Uvarint(encoded)
+		encoded = encoded[n:]
+		return v
+	}
+	for len(encoded) > 0 {
+		id := next()
+		delta, n := binary.Varint(encoded)
+		encoded = encoded[n:]
+		second += delta
+		numerator, denominator := int64(next()), int64(next())
+		if s := c.byID[uint32(id>>1)]; s != nil {
+			s.remove(second, id&1 == 1, numerator, denominator)
+		}
+	}
+}
+
+func bit(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func (c *Cache) seriesOf(e Event) *series {
+	if s := c.series[seriesKey{e.Signal, e.Labels}]; s != nil {
+		return s
+	}
+	labels := e.Labels
+	if len(c.series) >= c.limits.Series {
+		c.folded++
+		labels = folded(e, Step, Provider)
+		if len(c.series) >= 2*c.limits.Series { // the services themselves are too many
+			labels = folded(e, Dimensions()...)
+		}
+		if s := c.series[seriesKey{e.Signal, labels}]; s != nil {
+			return s
+		}
+	}
+	c.nextID++
+	s := &series{id: c.nextID, labels: labels, blocks: make(map[int64]*block)}
+	c.series[seriesKey{e.Signal, labels}] = s
+	c.byID[s.id] = s
+	c.bySignal[e.Signal] = append(c.bySignal[e.Signal], s)
+	return s
+}
+
+// folded are the labels of an event with Other in those of the dimensions that its
+// signal has.
+func folded(e Event, dimensions ...Dimension) Labels {
+	labels := e.Labels
+	for _, d := range dimensions {
+		if slices.Contains(e.Signal.Dimensions(), d) {
+			labels = labels.With(d, Other)
+		}
+	}
+	return labels
+}
+
+// NotHeldError says that a cache cannot answer a query.
+type NotHeldError struct {
+	Signal Signal
+	Why    string
+}
+
+// Error says what to do.
+func (e *NotHeldError) Error() string {
+	return fmt.Sprintf("the window of %s cannot be answered: %s", e.Signal, e.Why)
+}
+
+// Window answers a query. The error is a *NotHeldError where the cache does not hold
+// what it would need.
+func (c *Cache) Window(_ context.Context, q Query) ([]Sample, error) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	keep, ok := c.keep[q.Signal]
+	to, from := q.ToNs/secondNs, (q.ToNs-q.WindowNs)/secondNs
+	switch {
+	case !ok:
+		return nil, &NotHeldError{q.Signal, "no rule that is loaded watches it"}
+	case q.ToNs%secondNs != 0 || q.WindowNs%secondNs != 0 || q.WindowNs <= 0:
+		return nil, &NotHeldError{q.Signal, "instants and windows are whole seconds, and a window is one second at least"}
+	case to-from > keep:
+		return nil, &NotHeldError{q.Signal, fmt.Sprintf("it is longer than %s, the longest of the rules that are loaded", time.Duration(keep*secondNs))}
+	case from < c.now-keep-lag:
+		return nil, &NotHeldError{q.Signal, fmt.Sprintf("it begins before %s, and what is older is gone", time.Unix(c.now-keep-lag, 0).UTC().Format(time.DateTime))}
+	case from < c.heldFrom:
+		return nil, &NotHeldError{q.Signal, fmt.Sprintf("it begins before %s, and of what is older traces had to be forgotten: "+
+			"raise the number of traces that are held (%d), or use a shorter window", time.Unix(c.heldFrom, 0).UTC().Format(time.DateTime), c.limits.Traces)}
+	}
+	groups := make(map[Labels]*Sample)
+	for _, s := range c.bySignal[q.Signal] {
+		if !matches(s.labels, q.Where) {
+			continue
+		}
+		n := s.sum(from, to, to-SettleNs/secondNs)
+		if n == (sums{}) {
+			continue
+		}
+		var labels Labels
+		for _, d := range q.GroupBy {
+			labels = labels.With(d, s.labels.Get(d))
+		}
+		group := groups[labels]
+		if group == nil {
+			group = &Sample{Labels: labels}
+			groups[labels] = group
+		}
+		group.Numerator += n.numerator
+		group.Denominator += n.denominator
+	}
+	samples := make([]Sample, 0, len(groups))
+	for _, group := range groups {
+		samples = append(samples, *group)
+	}
+	slices.SortFunc(samples, func(a, b Sample) int { return a.Labels.Compare(b.Labels) })
+	return samples, nil
+}
+
+func matches(labels Labels, where map[Dimension]Matcher) bool {
+	for d, m := range where {
+		if !m.Matches(labels.Get(d)) {
+			return false
+		}
+	}
+	return true
+}
+
+// Compare orders labels dimension by dimension.
+func (l Labels) Compare(o Labels) int {
+	return cmp.Or(strings.Compare(l.Service, o.Service), strings.Compare(l.Environment, o.Environment), strings.Compare(l.Version, o.Version),
+		strings.Compare(l.Step, o.Step), strings.Compare(l.Provider, o.Provider))
+}

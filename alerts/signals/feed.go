@@ -1,0 +1,93 @@
+package signals
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
+
+	"github.com/retryledger/retryledger/schema"
+)
+
+// columns are what Events and the cache look at.
+var columns = schema.LedgerColumns("trace_id", "version", "last_received_ns",
+	"runs.service", "runs.version", "runs.environment", "runs.completion", "runs.anchor", "runs.exhausted", "runs.end_ns",
+	"operations.run", "operations.step", "operations.grain", "operations.outcome", "operations.fallbacks", "operations.provider",
+	"operations.end_ns", "operations.counts_in_step", "operations.settled",
+	"attempts.run", "attempts.grain", "attempts.step", "attempts.charge", "attempts.ending", "attempts.error_class", "attempts.http_status",
+	"attempts.provider", "attempts.end_ns", "attempts.input_tokens", "attempts.output_tokens", "attempts.counted", "attempts.wasted",
+	"attempts.request", "attempts.midway", "attempts.violated",
+	"violations.run", "violations.node", "violations.count", "violations.time_ns")
+
+// Overlap is how much longer than the last read a read looks back: a write becomes
+// visible after its time, and another store's clock may differ by as much.
+const Overlap = 10 * time.Second
+
+// Feed reads the ledger's changes into a cache. It keeps nothing that a new one, on
+// a new cache, would not find again. It is not safe for concurrent use.
+type Feed struct {
+	cache     *Cache
+	watermark int64           // store's time, microseconds: what was visible then is in
+	seen      map[int64]int64 // writes of the overlap: id → when
+	ids       []int64         // of seen, reused
+}
+
+// NewFeed makes a feed that fills cache.
+func NewFeed(cache *Cache) *Feed { return &Feed{cache: cache, seen: make(map[int64]int64)} }
+
+// Progress is what one read found.
+type Progress struct {
+	UpToUs int64 // store's time: everything that was visible then is in the cache
+	Rows   int   // rows of the ledger that were read
+}
+
+// Read takes in what was written since the last read; the first read takes in
+// everything that lies in the cache's windows. After an error the cache stands where
+// it stood, or a little further, and the next Read goes on from there.
+func (f *Feed) Read(ctx context.Context, conn driver.Conn) (Progress, error) {
+	now, err := schema.Clock(ctx, conn)
+	if err != nil {
+		return Progress{}, err //nolint:wrapcheck // schema says what was attempted
+	}
+	f.cache.Advance(now)
+	p := Progress{UpToUs: now}
+	if f.watermark == 0 {
+		since := time.UnixMicro(now).Add(-time.Duration(f.cache.longest+lag) * time.Second)
+		err = schema.LedgerSince(ctx, conn, columns, since, func(row *schema.LedgerRow) error {
+			p.Rows++
+			f.cache.Put(row)
+			return nil
+		})
+		if err != nil {
+			return p, fmt.Errorf("fill the signals' windows: %w", err)
+		}
+	} else {
+		f.ids = f.ids[:0]
+		for id, at := range f.seen {
+			if at <= f.watermark-Overlap.Microseconds() {
+				delete(f.seen, id)
+				continue
+			}
+			f.ids = append(f.ids, id)
+		}
+		err = schema.LedgerWrites(ctx, conn, columns, f.watermark-Overlap.Microseconds(), f.ids, func(row *schema.LedgerRow, w schema.Write) error {
+			p.Rows++
+			f.seen[w.ID] = w.At
+			f.cache.Put(row)
+			return nil
+		})
+		if err != nil {
+			return p, fmt.Errorf("bring the signals' windows up to date: %w", err)
+		}
+	}
+	f.watermark = max(f.watermark, now)
+	f.cache.reached(f.watermark)
+	return p, nil
+}
+
+func (c *Cache) reached(us int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.upToUs = us
+}
