@@ -211,9 +211,11 @@ func joinByThread(traces []*traceFacts, opts Options) {
 // no run id, unless one contains the others or the application's own root says that
 // it is the run: rule 4.
 func splitByGraphRoot(g *runGroup) []*runGroup {
-	byID := make(map[schema.SpanID]*schema.Span, len(g.spans))
+	chains := make(map[schema.SpanID]*schema.Span) // what may be a graph's root
 	for _, s := range g.spans {
-		byID[s.SpanID] = s
+		if s.TaskKey == "" && s.Role == schema.RoleChain {
+			chains[s.SpanID] = s
+		}
 	}
 	isRoot := make(map[*schema.Span]bool)
 	scopeOf := make(map[string]string) // a task's instrumentation
@@ -225,7 +227,7 @@ func splitByGraphRoot(g *runGroup) []*runGroup {
 		if s.TaskKey == "" || strings.Contains(s.TaskKey, "|") {
 			continue
 		}
-		if parent, ok := byID[s.ParentID]; ok && parent.TaskKey == "" && parent.Role == schema.RoleChain {
+		if parent, ok := chains[s.ParentID]; ok {
 			isRoot[parent] = true
 			if scope, seen := scopeOf[s.TaskKey]; seen && scope != s.Scope {
 				return nil // two instrumentations show one graph
@@ -239,6 +241,10 @@ func splitByGraphRoot(g *runGroup) []*runGroup {
 	}
 	if len(isRoot) < 2 {
 		return nil
+	}
+	byID := make(map[schema.SpanID]*schema.Span, len(g.spans))
+	for _, s := range g.spans {
+		byID[s.SpanID] = s
 	}
 	outermost := outermostChains(g.spans, byID, isRoot)
 	var roots []*schema.Span

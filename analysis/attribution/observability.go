@@ -71,16 +71,20 @@ func (a *account) writeRetries(s *Step, charges map[string]int, executions []*ex
 
 // observe notes for every execution what the spans in it hide, and whether its sends are numbered.
 func (a *account) observe() {
+	dialect, hidden := "", layerSet(0) // of the span before, nearly always the same
 	for _, n := range a.tree.nodes {
 		if n.exec == nil || n.shadow {
 			continue
 		}
-		n.exec.hidden |= hiddenBy[n.Dialect]
+		if n.Dialect != dialect {
+			dialect, hidden = n.Dialect, hiddenBy[n.Dialect]
+		}
+		n.exec.hidden |= hidden
 		if n.isSend() && n.Attempt > 0 || n.ResendCount >= 0 || n.RetryCount >= 0 && (n.isSend() || n.isCall() && Layer(n.RetryLayer) != LayerCall) {
 			n.exec.numbered = true
 		}
 		if n.home != nil && n.home != n.exec {
-			n.home.hidden |= hiddenBy[n.Dialect]
+			n.home.hidden |= hidden
 		}
 	}
 }

@@ -22,6 +22,7 @@ var shapes = []struct {
 }{
 	{"mixed", func(n int) []schema.Span { return pipeline(1, n/8) }},
 	{"deep", deep},
+	{"deep_steps", deepSteps},
 	{"calls_side_by_side", func(n int) []schema.Span { return flat(n, schema.RoleModel) }},
 	{"tools_side_by_side", func(n int) []schema.Span { return flat(n, schema.RoleTool) }},
 	{"work_side_by_side", func(n int) []schema.Span { return flat(n, schema.RoleOther) }},
@@ -166,6 +167,18 @@ func deep(n int) []schema.Span {
 	bottom := with(span(1, n, n-1, "llm", 0, 0), model("m"))
 	bottom.StartNs, bottom.EndNs = epoch+2*int64(n), epoch+2*int64(n)+1
 	return append(spans, bottom)
+}
+
+// deepSteps is a chain of n steps, each in the one before and each with a call that failed.
+func deepSteps(n int) []schema.Span {
+	spans := deep(n / 2)[:n/2]
+	for i := range spans {
+		spans[i].Role, spans[i].Step = schema.RoleOther, fmt.Sprint("step ", i%5, "-", i)
+		call := with(span(1, n+i, i, "llm", 0, 0), model("m"), failed("Busy"))
+		call.StartNs, call.EndNs = spans[i].StartNs+1, spans[i].StartNs+2
+		spans = append(spans, call)
+	}
+	return spans
 }
 
 // flat is one step with n spans side by side below it, every third failed.

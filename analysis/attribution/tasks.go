@@ -1,7 +1,6 @@
 package attribution
 
 import (
-	"regexp"
 	"slices"
 	"strings"
 
@@ -10,12 +9,19 @@ import (
 
 // Executions that an engine's task ids tell of.
 
-// hookName matches an agent middleware's hooks, which show as nodes and are no steps.
-var hookName = regexp.MustCompile(`\.(?:before|after)_(?:agent|model)$`)
+// isHook tells an agent middleware's hooks, which show as nodes and are no steps.
+func isHook(name string) bool {
+	for _, hook := range [...]string{".before_agent", ".before_model", ".after_agent", ".after_model"} {
+		if strings.HasSuffix(name, hook) {
+			return true
+		}
+	}
+	return false
+}
 
 // internalNode tells an engine's own nodes from the user's.
 func internalNode(name string) bool {
-	return strings.HasPrefix(name, "__") || hookName.MatchString(name)
+	return strings.HasPrefix(name, "__") || isHook(name)
 }
 
 // errorHandled is the task that an error handler's node ran for, "" if n is none:
