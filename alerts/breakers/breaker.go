@@ -83,7 +83,7 @@ func newBreaker(provider string, instant time.Time) Breaker {
 // countFrom is the start of what a breaker wants counted at an instant.
 func (s Settings) countFrom(b Breaker, instant time.Time) time.Time {
 	if b.State == HalfOpen {
-		return latest(b.Since, instant.Add(-s.LongestWindow()))
+		return latest(b.Since, instant.Add(-s.longestWindow()))
 	}
 	return latest(b.CountFrom, instant.Add(-s.Window))
 }

@@ -270,7 +270,7 @@ func TestSettingsSayWhatIsWrong(t *testing.T) {
 		"threshold: write a share":                       func(s *Settings) { s.Threshold = 15 },
 		"threshold: write":                               func(s *Settings) { s.Threshold = 0 },
 		"window: write whole seconds":                    func(s *Settings) { s.Window = 1500 * time.Millisecond },
-		"window: write":                                  func(s *Settings) { s.Window = 2 * time.Hour },
+		"window: write":                                  func(s *Settings) { s.Window = 31 * time.Minute },
 		"cooldown_min: write whole":                      func(s *Settings) { s.CooldownMin = 0 },
 		"cooldown_min: it must not be above":             func(s *Settings) { s.CooldownMin = 6 * time.Minute },
 		"probes: write a number of requests from 1":      func(s *Settings) { s.Probes = 0 },

@@ -2,6 +2,7 @@ package breakers
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -92,19 +93,24 @@ func earliest(a, b time.Time) time.Time {
 // step evaluates all breakers at an instant.
 func (s *Set) step(ctx context.Context, reader signals.Reader, instant time.Time) ([]Transition, error) {
 	last := s.held()
-	starts := map[time.Time]map[string]Counts{instant.Add(-s.settings.Window): nil}
+	window := instant.Add(-s.settings.Window)
+	starts := map[time.Time]map[string]Counts{window: nil}
 	for _, b := range last {
 		starts[s.settings.countFrom(b, instant)] = nil
 	}
 	for from := range starts {
 		counts, err := count(ctx, reader, from, instant)
+		if notHeld := new(signals.NotHeldError); from.Before(window) && errors.As(err, &notHeld) {
+			// A cache that is short of memory holds less than half-open may last.
+			counts, err = count(ctx, reader, window, instant)
+		}
 		if err != nil {
 			return nil, err
 		}
 		starts[from] = counts
 	}
 	leftOff := 0
-	for provider := range starts[instant.Add(-s.settings.Window)] {
+	for provider := range starts[window] {
 		switch _, ok := last[provider]; {
 		case ok:
 		case len(last) >= maxProviders:
@@ -152,8 +158,8 @@ func count(ctx context.Context, reader signals.Reader, from, to time.Time) (map[
 		}
 		for _, sample := range samples {
 			provider := sample.Labels.Provider
-			if provider == "" {
-				continue // nobody could ask for it
+			if provider == "" || provider == signals.Other {
+				continue // nobody asks for it
 			}
 			c := counts[provider]
 			if signal == signals.ServerErrorRatio {

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math"
 	"time"
+
+	"github.com/retryledger/retryledger/alerts/signals"
 )
 
 // Settings say when a breaker opens, for how long, and what closes it. Durations are
@@ -45,12 +47,16 @@ func DefaultSettings() Settings {
 	}
 }
 
-// LongestWindow is how far back the reader that is evaluated must reach.
-func (s Settings) LongestWindow() time.Duration { return max(s.Window, s.HalfOpenMax+time.Second) }
+// Keep is what a cache must hold for breakers.
+func (s Settings) Keep() signals.Keep {
+	return signals.Keep{signals.ServerErrorRatio: s.longestWindow(), signals.ThrottledRatio: s.longestWindow()}
+}
+
+func (s Settings) longestWindow() time.Duration { return max(s.Window, s.HalfOpenMax+time.Second) }
 
 // Validate says what is wrong, all of it.
 func (s Settings) Validate() error {
-	const longest, mostProbes = time.Hour, 1000
+	const longest, mostProbes = 30 * time.Minute, 1000 // a cache holds windows of an hour at most
 	var errs []error
 	wrong := func(name, remedy string) { errs = append(errs, errors.New(name+": "+remedy)) }
 	if !(s.Threshold > 0 && s.Threshold < 1) {
@@ -70,7 +76,7 @@ func (s Settings) Validate() error {
 		{"probe_lease", s.ProbeLease}, {"half_open_max", s.HalfOpenMax}, {"stale_after", s.StaleAfter},
 	} {
 		if d.d < time.Second || d.d > longest || d.d%time.Second != 0 {
-			wrong(d.name, fmt.Sprintf("write whole seconds from 1s to %s", longest))
+			wrong(d.name, fmt.Sprintf("write whole seconds from 1s to %s", seconds(longest)))
 		}
 	}
 	if s.CooldownMin > s.CooldownMax {

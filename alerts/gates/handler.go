@@ -26,6 +26,7 @@ const Path = "/api/v1/gates/canary"
 // The defaults of a question over HTTP.
 const (
 	DefaultWindow     = 3 * time.Minute
+	DefaultMaxWindow  = 15 * time.Minute
 	DefaultStaleAfter = 30 * time.Second
 	DefaultSignal     = signals.OperationErrorRatio
 )
@@ -37,7 +38,7 @@ const (
 
 // HandlerSettings are what the handler needs. All are required but Logger.
 type HandlerSettings struct {
-	// Reader counts. What it holds must reach back MaxWindow.
+	// Reader counts. It must hold what Keep says.
 	Reader signals.Reader
 	// UpTo is the instant up to which Reader has all that the store has, zero if nothing
 	// was read yet.
@@ -166,7 +167,7 @@ func (h *handler) question(values url.Values) (Question, error) {
 	if text := values.Get("window"); text != "" {
 		window, err := time.ParseDuration(text)
 		if err != nil || window < time.Second || window > h.MaxWindow || window%time.Second != 0 {
-			return q, mistake("window", fmt.Sprintf("write whole seconds up to %s, such as 3m or 90s", h.MaxWindow))
+			return q, mistake("window", fmt.Sprintf("write whole seconds up to %s, such as 3m or 90s", duration(h.MaxWindow)))
 		}
 		q.Window = window
 	}

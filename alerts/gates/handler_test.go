@@ -115,7 +115,7 @@ func TestMistakesAreAnsweredWithARemedy(t *testing.T) {
 		"service=checkout&version=v2&version=v3":           "parameter version: write it once",
 		"service=checkout&version=v2&signal=errors":        "parameter signal: write one of operation_error_ratio, ",
 		"service=checkout&version=v2&signal=retry_ratio":   "parameter signal: write one of",
-		"service=checkout&version=v2&window=3":             "parameter window: write whole seconds up to 1h0m0s",
+		"service=checkout&version=v2&window=3":             "parameter window: write whole seconds up to 1h,",
 		"service=checkout&version=v2&window=1500ms":        "parameter window",
 		"service=checkout&version=v2&window=61m":           "parameter window",
 		"service=checkout&version=v2&window=-3m":           "parameter window",
