@@ -43,6 +43,8 @@ type traceFacts struct {
 	thread      string
 	alone       bool     // a step or a call is its root
 	tasks       []string // sorted, without repeats
+	view        string   // the scope of the spans of its tasks
+	mixed       bool     // spans of several scopes show its tasks
 	group       int      // union-find
 	joinedBy    string
 }
@@ -51,6 +53,7 @@ func groupRuns(spans []*schema.Span, opts Options) []*runGroup {
 	traces := tracesOf(spans)
 	joinByRunID(traces, opts)
 	joinByTask(traces)
+	joinViews(traces)
 	joinByThread(traces, opts)
 	groups := make(map[int]*runGroup)
 	var order []int
@@ -117,6 +120,10 @@ func tracesOf(spans []*schema.Span) []*traceFacts {
 			t.thread = s.ThreadID
 		}
 		t.alone = t.alone || s.StandsAlone()
+		if s.TaskKey != "" {
+			t.mixed = t.mixed || t.view != "" && t.view != s.Scope
+			t.view = s.Scope
+		}
 		if s.TaskKey != "" && (len(t.tasks) == 0 || t.tasks[len(t.tasks)-1] != s.TaskKey) {
 			t.tasks = append(t.tasks, s.TaskKey)
 		}
@@ -183,6 +190,27 @@ func joinByTask(traces []*traceFacts) {
 				join(traces, j, i, "task")
 			}
 			seen[key] = i
+		}
+	}
+}
+
+// joinViews joins traces that show the same tasks at the same time through different
+// instrumentations: two views of one run that no span of the application holds.
+func joinViews(traces []*traceFacts) {
+	type scoped struct{ service, environment, task string }
+	seen := make(map[scoped]int)
+	for i, t := range traces {
+		if t.mixed {
+			continue
+		}
+		for _, task := range t.tasks {
+			key := scoped{t.service, t.environment, task}
+			j, ok := seen[key]
+			if !ok {
+				seen[key] = i
+			} else if first := traces[j]; first.view != t.view && t.start <= first.end {
+				join(traces, j, i, "task")
+			}
 		}
 	}
 }

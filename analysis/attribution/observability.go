@@ -14,6 +14,9 @@ const (
 	// unreliable: not even what is seen can be trusted, for the spans have no hierarchy
 	// or carry the attributes of other runs.
 	unreliable
+	// hidesModels: agents and tools are shown, the calls of the model are not; another
+	// instrumentation may show them.
+	hidesModels
 )
 
 const hidesAll = hidesTransport | hidesCall | hidesNode | hidesOrchestrator | hidesWorker
@@ -31,6 +34,8 @@ var hiddenBy = map[string]layerSet{
 	"google-adk":           hidesCall,
 	"strands":              hidesCall,
 	"instructor":           hidesCall,
+	"autogen":              hidesModels,
+	"smolagents":           hidesCall,
 	"litellm":              hidesCall,
 	"openllmetry-stream":   hidesCall, // a stream that broke ends well
 	"langfuse-stream":      hidesCall,
@@ -46,6 +51,9 @@ func (a *account) writeRetries(s *Step, charges map[string]int, executions []*ex
 	}
 	if !numbered { // one span may cover many sends
 		hidden |= hidesTransport
+	}
+	if hidden&hidesModels != 0 && s.Calls == 0 {
+		hidden |= hidesCall
 	}
 	number := func(l Layer, bit layerSet) *int {
 		n := charges[string(l)]

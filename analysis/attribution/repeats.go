@@ -300,7 +300,7 @@ func (a *account) repeats(u, p *node, seq *sequence, units []*node) string {
 	case !invitesAnother(p):
 		return ""
 	}
-	if a.interrupted(p, u, units) || u.Role == schema.RoleTool && u.Dialect == "openai-agents" {
+	if a.interrupted(p, u, units) || u.Role == schema.RoleTool && (u.Dialect == "openai-agents" || u.Dialect == "autogen") {
 		return "" // an agent's next wish for a tool is the model's, even where no span shows the model
 	}
 	if u.InputHash != 0 && p.InputHash != 0 && u.InputHash != p.InputHash && (u.Role == schema.RoleTool || u.isSend() || p.usedUp) {

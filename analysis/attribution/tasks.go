@@ -85,15 +85,15 @@ func (a *account) findEngineExecutions() {
 // one that shows fewer, or of equals the one whose scope's name comes later.
 func (a *account) dropSecondView() {
 	scopes := make(map[string]int)
-	byTask := make(map[taskOf]string)
+	byTask := make(map[string]*execution)
 	double := false
 	for _, e := range a.executions {
 		scopes[e.node.Scope]++
-		key := taskOf{e.trace, e.task}
-		if first, ok := byTask[key]; ok && first != e.node.Scope {
+		first, ok := byTask[e.task]
+		if !ok {
+			byTask[e.task] = e
+		} else if first.node.Scope != e.node.Scope && (first.trace == e.trace || e.start <= first.end && first.start <= e.end) {
 			double = true
-		} else {
-			byTask[key] = e.node.Scope
 		}
 	}
 	if !double {

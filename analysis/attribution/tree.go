@@ -106,6 +106,7 @@ func plant(spans []*schema.Span, opts Options) *tree {
 			t.orphans++
 		}
 	}
+	t.adoptOrphans(all)
 	t.adoptByChildlessWrappers(all)
 	t.foldParts(all)
 	t.order(len(all))

@@ -21,6 +21,7 @@ var (
 	instructor   = instrumentation{name: "instructor", scopes: []string{"openinference.instrumentation.instructor"}, read: (*reading).readAgentSpan}
 	liteLLM      = instrumentation{name: "litellm", scopes: []string{"openinference.instrumentation.litellm", "litellm"}, marks: []string{"litellm.call_id", "litellm.provider.model"}, read: (*reading).readLiteLLM}
 	openLIT      = instrumentation{name: "openlit", scopes: []string{"openlit.instrumentation.langgraph", "openlit.instrumentation.langchain"}, read: (*reading).readOpenLIT}
+	autogen      = instrumentation{name: "autogen", scopes: []string{"autogen-core"}, read: (*reading).readAgentName}
 	openLITCalls = instrumentation{name: "openlit-client", scopes: []string{"openlit.instrumentation."}, read: (*reading).readOpenLITClient}
 	genAILang    = instrumentation{name: "otel-genai-langchain", scopes: []string{"opentelemetry.instrumentation.genai.langchain"}, read: (*reading).readAgentName}
 	openAIv2     = instrumentation{name: "otel-openai-v2", scopes: []string{"opentelemetry.instrumentation.openai_v2"}, read: (*reading).readAgentName}

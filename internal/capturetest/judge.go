@@ -67,6 +67,8 @@ var hidden = []struct {
 	{"httpx-only/*", []string{"call", "calls", "fallbacks", "tokens"}, "sends only"},
 	{"openinference-instructor*/*", []string{"call", "calls", "tokens"}, "repeats inside one span"},
 	{"litellm-oi/*", []string{"call", "calls", "tokens"}, "repeats inside one span"},
+	{"autogen/*", []string{"call", "calls", "tokens"}, "no model spans"},
+	{"smolagents/*", []string{"call"}, "what an agent does about a failed turn has no mark"},
 	{"litellm-otel/*", unseen("steps"), "failed requests have no spans"},
 	{"logfire-openai/*", []string{"tokens>"}, "a stream that broke states no tokens"},
 	{"litellm-otel-reqspan/*", []string{"call", "calls", "fallbacks", "tokens"}, "repeats inside one span"},
@@ -88,7 +90,7 @@ var sends = []string{
 var hiddenSends = []string{"otelhttp-go/outside", "openai-go/no_http_spans", "httpx-only/transport_retries"}
 
 // dropsOwnSpans are instrumentations whose default processor drops the application's own spans.
-var dropsOwnSpans = []string{"langfuse", "langsmith-traceable", "py-langfuse"}
+var dropsOwnSpans = []string{"py-langfuse-plus-oi", "langfuse", "langsmith-traceable", "py-langfuse"}
 
 // spellings are captures of many spellings of one thing, or with more than one right
 // answer: only the identities are judged.
