@@ -189,15 +189,19 @@ func (h *handler) question(values url.Values) (Question, error) {
 	return q, nil
 }
 
-// ratio reads a ratio of 1.
+// ratio reads a ratio of 1, or in percent.
 func ratio(values url.Values, name string, to *float64) error {
 	text := values.Get(name)
 	if text == "" {
 		return nil
 	}
-	x, err := strconv.ParseFloat(text, 64)
+	number, inPercent := strings.CutSuffix(text, "%")
+	x, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
+	if inPercent {
+		x /= 100
+	}
 	if err != nil || !(x >= 0 && x < 1) {
-		return mistake(name, "write a ratio from 0 to below 1, such as 0.01 for 1 %")
+		return mistake(name, "write a ratio from 0 to below 1, such as 0.01, or a percentage, such as 1 %")
 	}
 	*to = x
 	return nil
