@@ -37,6 +37,7 @@ var hiddenBy = map[string]layerSet{
 	"autogen":              hidesModels,
 	"smolagents":           hidesCall,
 	"litellm":              hidesCall,
+	"client-js":            hidesCall, // a call that failed left no span
 	"openllmetry-stream":   hidesCall, // a stream that broke ends well
 	"langfuse-stream":      hidesCall,
 }

@@ -20,6 +20,14 @@ var openInference = instrumentation{
 	read:   (*reading).readOpenInference,
 }
 
+// OpenInference's instrumentation of the OpenAI client for JavaScript: a call that fails
+// leaves no span.
+var openInferenceOpenAI = instrumentation{
+	name:   "client-js",
+	scopes: []string{"@arizeai/openinference-instrumentation-openai"},
+	read:   (*reading).readOpenInference,
+}
+
 // turnOfAgent is what smolagents calls an agent's turns.
 var turnOfAgent = regexp.MustCompile(`^Step \d+$`)
 

@@ -36,6 +36,8 @@ var hidden = []struct {
 	{"py-otel-genai-langchain*/*", unseen("steps"), "calls without nodes"},
 	{"py-openlit/*", []string{"call>", "calls", "executions>", "fallbacks>", "tokens", "node>", "orchestrator>", "worker", "steps"}, "no task ids, no wrappers, no spans for async calls, tool nodes and subgraph nodes"},
 	{"ai-sdk-7*/*", []string{"call", "calls"}, "one span for all attempts"},
+	{"openinference-openai-js/*", []string{"call", "calls", "fallbacks"}, "a call of the client that fails leaves no span"},
+	{"openllmetry-openai-js/*", []string{"call", "calls", "fallbacks"}, "a call of the client that fails leaves no span"},
 	{"mastra/*", []string{"call", "node", "calls", "executions", "fallbacks"}, "one span for all attempts"},
 	{"mastra/a*_agent_*", []string{"steps"}, "no step"},
 	{"mastra/e_fallback", []string{"steps"}, "no step"},
