@@ -3,31 +3,12 @@ package schema
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/ClickHouse/clickhouse-go/v2"
 	"github.com/ClickHouse/clickhouse-go/v2/ext"
 	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
 )
-
-// Columns are some of the columns of the table ledger. Rows that are read by them
-// have zero values in the fields of all others.
-type Columns struct{ list []column[LedgerRow] }
-
-// LedgerColumns are the named ones. A name that does not exist is a mistake of the
-// programmer's and panics.
-func LedgerColumns(names ...string) Columns {
-	var c Columns
-	for _, name := range names {
-		i := slices.IndexFunc(ledgerColumns, func(c column[LedgerRow]) bool { return c.name == name })
-		if i < 0 {
-			panic(fmt.Sprintf("the table ledger has no column %q", name))
-		}
-		c.list = append(c.list, ledgerColumns[i])
-	}
-	return c
-}
 
 // Write is one row as it was written: the same trace and version written again is
 // the same write.
@@ -38,11 +19,12 @@ type Write struct {
 
 // LedgerWrites hands each row that was written after afterUs (microseconds since the
 // epoch by the store's clock) to take, but for the writes that have the IDs of seen.
-// Rows that others have replaced may come too. An error of take ends it.
+// Rows that others have replaced may come too. They are brief, see briefColumns. An
+// error of take ends it.
 //
 // A row may become visible after one that was written later: ask for some time
 // before the last answer again.
-func LedgerWrites(ctx context.Context, conn driver.Conn, columns Columns, afterUs int64, seen []int64, take func(*LedgerRow, Write) error) error {
+func LedgerWrites(ctx context.Context, conn driver.Conn, afterUs int64, seen []int64, take func(*LedgerRow, Write) error) error {
 	table, err := ext.NewTable("seen", ext.Column("id", "Int64"))
 	if err != nil {
 		return fmt.Errorf("name the writes that were seen: %w", err)
@@ -55,9 +37,15 @@ func LedgerWrites(ctx context.Context, conn driver.Conn, columns Columns, afterU
 	var w Write
 	const id = "reinterpretAsInt64(cityHash64(trace_id, version))"
 	err = readRows(clickhouse.Context(ctx, clickhouse.WithExternalTable(table)), conn,
-		"SELECT "+readList(columns.list)+", "+id+", toUnixTimestamp64Micro(written_at) FROM ledger"+
+		"SELECT "+readList(briefColumns)+", "+id+", toUnixTimestamp64Micro(written_at) FROM ledger"+
 			" PREWHERE written_at > fromUnixTimestamp64Micro(?, 'UTC') AND "+id+" NOT IN seen",
-		[]any{afterUs}, columns.list, []any{&w.ID, &w.At}, func(row *LedgerRow) error { return take(row, w) })
+		[]any{afterUs}, briefColumns, []any{&w.ID, &w.At}, func(row *briefRow) error {
+			unpacked, err := row.unpack()
+			if err != nil {
+				return err
+			}
+			return take(unpacked, w)
+		})
 	if err != nil {
 		return fmt.Errorf("read what was written into the ledger: %w", err)
 	}
@@ -65,11 +53,17 @@ func LedgerWrites(ctx context.Context, conn driver.Conn, columns Columns, afterU
 }
 
 // LedgerSince hands the current row of each trace that had a span or was written
-// after since to take. An error of take ends it.
-func LedgerSince(ctx context.Context, conn driver.Conn, columns Columns, since time.Time, take func(*LedgerRow) error) error {
-	err := readRows(ctx, conn, "SELECT "+readList(columns.list)+" FROM ledger FINAL"+
+// after since to take. They are brief, see briefColumns. An error of take ends it.
+func LedgerSince(ctx context.Context, conn driver.Conn, since time.Time, take func(*LedgerRow) error) error {
+	err := readRows(ctx, conn, "SELECT "+readList(briefColumns)+" FROM ledger FINAL"+
 		" WHERE last_end_ns > ? OR written_at > fromUnixTimestamp64Micro(?, 'UTC')",
-		[]any{since.UnixNano(), since.UnixMicro()}, columns.list, nil, take)
+		[]any{since.UnixNano(), since.UnixMicro()}, briefColumns, nil, func(row *briefRow) error {
+			unpacked, err := row.unpack()
+			if err != nil {
+				return err
+			}
+			return take(unpacked)
+		})
 	if err != nil {
 		return fmt.Errorf("read the ledger since %s: %w", since.UTC().Format(time.DateTime), err)
 	}

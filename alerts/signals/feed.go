@@ -10,16 +10,6 @@ import (
 	"github.com/retryledger/retryledger/schema"
 )
 
-// columns are what Events and the cache look at.
-var columns = schema.LedgerColumns("trace_id", "version", "last_received_ns",
-	"runs.service", "runs.version", "runs.environment", "runs.completion", "runs.anchor", "runs.exhausted", "runs.end_ns",
-	"operations.run", "operations.step", "operations.grain", "operations.outcome", "operations.fallbacks", "operations.provider",
-	"operations.end_ns", "operations.counts_in_step", "operations.settled",
-	"attempts.run", "attempts.grain", "attempts.step", "attempts.charge", "attempts.ending", "attempts.error_class", "attempts.http_status",
-	"attempts.provider", "attempts.end_ns", "attempts.input_tokens", "attempts.output_tokens", "attempts.counted", "attempts.wasted",
-	"attempts.request", "attempts.midway", "attempts.violated",
-	"violations.run", "violations.node", "violations.count", "violations.time_ns")
-
 // Overlap is how much longer than the last read a read looks back: a write becomes
 // visible after its time, and another store's clock may differ by as much.
 const Overlap = 10 * time.Second
@@ -54,7 +44,7 @@ func (f *Feed) Read(ctx context.Context, conn driver.Conn) (Progress, error) {
 	p := Progress{UpToUs: now}
 	if f.watermark == 0 {
 		since := time.UnixMicro(now).Add(-time.Duration(f.cache.longest+lag) * time.Second)
-		err = schema.LedgerSince(ctx, conn, columns, since, func(row *schema.LedgerRow) error {
+		err = schema.LedgerSince(ctx, conn, since, func(row *schema.LedgerRow) error {
 			p.Rows++
 			f.cache.Put(row)
 			return nil
@@ -71,7 +61,7 @@ func (f *Feed) Read(ctx context.Context, conn driver.Conn) (Progress, error) {
 			}
 			f.ids = append(f.ids, id)
 		}
-		err = schema.LedgerWrites(ctx, conn, columns, f.watermark-Overlap.Microseconds(), f.ids, func(row *schema.LedgerRow, w schema.Write) error {
+		err = schema.LedgerWrites(ctx, conn, f.watermark-Overlap.Microseconds(), f.ids, func(row *schema.LedgerRow, w schema.Write) error {
 			p.Rows++
 			f.seen[w.ID] = w.At
 			f.cache.Put(row)

@@ -51,21 +51,10 @@ func (a *account) chargeExecutions() {
 	slices.SortFunc(a.executions, compareExecutions)
 }
 
-// depth is the number of executions around e.
 func (e *execution) depth() int {
-	var near [16]*execution // enough for nearly all, and no allocation
-	path := near[:0]
-	n := -1
-	for o := e; o != nil; o = o.outer {
-		if o.depthKnown {
-			n = o.levels
-			break
-		}
-		path = append(path, o)
-	}
-	for _, o := range slices.Backward(path) {
+	n := 0
+	for o := e.outer; o != nil; o = o.outer {
 		n++
-		o.depthKnown, o.levels = true, n
 	}
 	return n
 }

@@ -1,7 +1,6 @@
 package attribution
 
 import (
-	"bytes"
 	"cmp"
 	"math"
 	"slices"
@@ -67,7 +66,6 @@ func (a *account) writeRows(run *Run) {
 		span       schema.SpanID
 		exec       *execution
 		call       *callAttempt
-		order      int
 	}
 	rows := make([]row, 0, len(a.executions)+len(a.calls))
 	for _, e := range a.executions {
@@ -88,10 +86,7 @@ func (a *account) writeRows(run *Run) {
 		}
 		rows = append(rows, r)
 	}
-	for i := range rows {
-		rows[i].order = i
-	}
-	slices.SortFunc(rows, func(x, y row) int {
+	slices.SortStableFunc(rows, func(x, y row) int {
 		switch {
 		case x.start != y.start:
 			return cmp.Compare(x.start, y.start)
@@ -100,21 +95,14 @@ func (a *account) writeRows(run *Run) {
 		case x.end != y.end:
 			return cmp.Compare(y.end, x.end) // the longer one first
 		}
-		if c := bytes.Compare(x.trace[:], y.trace[:]); c != 0 {
+		if c := slices.Compare(x.trace[:], y.trace[:]); c != 0 {
 			return c
 		}
-		if c := bytes.Compare(x.span[:], y.span[:]); c != 0 {
+		if c := slices.Compare(x.span[:], y.span[:]); c != 0 {
 			return c
 		}
-		return cmp.Or(strings.Compare(rowName(x.exec, x.call), rowName(y.exec, y.call)), cmp.Compare(x.order, y.order))
+		return strings.Compare(rowName(x.exec, x.call), rowName(y.exec, y.call))
 	})
-	for _, n := range a.tree.nodes { // parents before children
-		if p := n.parent; p != nil && p.exec == n.exec {
-			if n.inside = p.inside; p.attempt != nil && !p.isExecution() {
-				n.inside = p.attempt
-			}
-		}
-	}
 	for i, r := range rows {
 		if r.exec != nil {
 			r.exec.index = i
@@ -122,6 +110,7 @@ func (a *account) writeRows(run *Run) {
 			r.call.index = i
 		}
 	}
+	operations := make(map[*operation]int)
 	run.Attempts = make([]Attempt, 0, len(rows))
 	for _, r := range rows {
 		if r.exec != nil {
@@ -130,12 +119,14 @@ func (a *account) writeRows(run *Run) {
 		}
 		c := r.call
 		op := c.op.resolve()
-		if !op.written {
-			op.index, op.written = len(run.Operations), true
+		at, ok := operations[op]
+		if !ok {
+			at = len(run.Operations)
+			operations[op] = at
 			run.Operations = append(run.Operations, a.operationRow(op))
 		}
 		out := a.callRow(c)
-		out.Operation = op.index
+		out.Operation = at
 		run.Attempts = append(run.Attempts, out)
 	}
 }
@@ -206,8 +197,11 @@ func (a *account) callRow(c *callAttempt) Attempt {
 	case n.Flow == schema.FlowCancelled, n.Flow == schema.FlowAbandoned:
 		out.Ending = EndingCancelled
 	}
-	if n.inside != nil {
-		out.Parent = n.inside.index
+	for p := n.parent; p != nil && p.exec == c.exec; p = p.parent {
+		if p.attempt != nil && !p.isExecution() {
+			out.Parent = p.attempt.index
+			break
+		}
 	}
 	if c.grain == GrainCall {
 		out.InputTokens, out.OutputTokens, out.CostUSD = n.InputTokens, n.OutputTokens, n.CostUSD

@@ -11,18 +11,17 @@ import (
 
 // OpenLLMetry (Traceloop). In Python the tree is whole: metadata as association
 // properties, run tags inside the JSON of a task's input. In JavaScript there is no
-// hierarchy and no node's name of a framework: what it hides is not observable. Of a
-// client there, a call that fails leaves no span.
+// hierarchy and no node's name: what it hides is not observable.
 var openLLMetry = instrumentation{
 	name:   "openllmetry",
-	scopes: []string{"opentelemetry.instrumentation.langchain", "@traceloop/instrumentation-"},
+	scopes: []string{"opentelemetry.instrumentation.langchain", "@traceloop/"},
 	marks:  []string{"traceloop.span.kind", "traceloop.association.properties.ls_integration"},
 	read:   (*reading).readOpenLLMetry,
 }
 
 // traceloop reads the functions of an application that Traceloop's decorators wrap:
 // @workflow, @task, @agent and @tool. A task is a step of its workflow.
-var traceloop = instrumentation{name: "traceloop", scopes: []string{"traceloop.tracer", "@traceloop/node-server-sdk"}, read: (*reading).readTraceloop}
+var traceloop = instrumentation{name: "traceloop", scopes: []string{"traceloop.tracer"}, read: (*reading).readTraceloop}
 
 func (r *reading) readTraceloop() {
 	row, a := r.row, r.attrs
@@ -44,11 +43,8 @@ var openLLMetryRoles = map[string]schema.Role{
 
 func (r *reading) readOpenLLMetry() {
 	row, a := r.row, r.attrs
-	if client, ok := strings.CutPrefix(row.Scope, "@traceloop/instrumentation-"); ok {
+	if strings.HasPrefix(row.Scope, "@traceloop/") {
 		row.Dialect = "openllmetry-js"
-		if client != "langchain" && client != "llamaindex" {
-			row.Dialect = "client-js" // a client's calls lie in the application's own spans
-		}
 	}
 	if role, ok := openLLMetryRoles[a.text("traceloop.span.kind")]; ok && row.Role != schema.RoleModel {
 		row.Role = role
