@@ -126,3 +126,24 @@ func (c *child) status(tb testing.TB) (s Status) {
 	require.NoError(tb, json.Unmarshal([]byte(request(tb, http.MethodGet, c.url+"/status", "", http.StatusOK)), &s))
 	return s
 }
+
+// startAlertmanager runs a real Alertmanager, and returns its URL.
+func startAlertmanager(tb testing.TB, binary string, s *childSettings) string {
+	tb.Helper()
+	listen := address(tb)
+	cmd := exec.Command(binary, "--config.file="+s.ConfigFile, "--storage.path="+s.DataDir,
+		"--web.listen-address="+listen, "--cluster.listen-address=")
+	require.NoError(tb, cmd.Start())
+	tb.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	require.Eventually(tb, func() bool {
+		conn, err := net.Dial("tcp", listen)
+		if err == nil {
+			_ = conn.Close()
+		}
+		return err == nil
+	}, patience, 10*time.Millisecond)
+	return "http://" + listen
+}

@@ -1,7 +1,9 @@
 package delivery
 
 import (
+	"bytes"
 	"context"
+	"encoding/binary"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -78,6 +80,22 @@ func inside(tb testing.TB, d *running) *embedded {
 	e, ok := d.Deliverer.(*embedded)
 	require.True(tb, ok)
 	return e
+}
+
+// logged waits until it is known of n groups that people were told. Until then a reload or a restart tells them again.
+func (r *running) logged(tb testing.TB, n int) {
+	tb.Helper()
+	require.Eventually(tb, func() bool {
+		var b bytes.Buffer
+		_, err := inside(tb, r).nflog.Snapshot(&b)
+		require.NoError(tb, err)
+		entries := 0
+		for snapshot := b.Bytes(); len(snapshot) > 0; entries++ {
+			length, width := binary.Uvarint(snapshot)
+			snapshot = snapshot[width+int(length):]
+		}
+		return entries >= n
+	}, patience, time.Millisecond)
 }
 
 // restart ends it and begins again on the same files.

@@ -151,8 +151,8 @@ type outbox struct {
 	alerts   []wireAlert
 }
 
-// due fills an outbox with what s should be told now, at most limit alerts, and says when to look again.
-func (e *external) due(s *sender, now time.Time, limit int) (out outbox, next time.Time) {
+// due fills an outbox with what s should be told now and says when to look again.
+func (e *external) due(s *sender, now time.Time) (out outbox, next time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	next = now.Add(e.cfg.ResendInterval)
@@ -167,7 +167,7 @@ func (e *external) due(s *sender, now time.Time, limit int) (out outbox, next ti
 				continue
 			}
 		}
-		if len(out.held) == limit {
+		if len(out.held) == maxBatch {
 			return out, now
 		}
 		out.held, out.versions, out.alerts = append(out.held, a), append(out.versions, a.version), append(out.alerts, a.alert)

@@ -15,10 +15,12 @@ func TestReloadTakesTheNewConfiguration(t *testing.T) {
 	d := start(t, first.config(""))
 	d.put(t, firing("Same"))
 	first.waitFor(t, "firing Same")
+	d.logged(t, 1)
 
 	require.NoError(t, d.Reload(context.Background()))
 	d.put(t, firing("Next"))
 	first.waitFor(t, "firing Next")
+	d.logged(t, 2)
 	require.Equal(t, 1, first.told()["firing Same"], "a reload repeats nothing")
 
 	write(t, d.file, "receivers:\n  - name: other\n    webhook_configs: [{url: "+second.URL+"}]\nroute: {receiver: other, group_wait: 0s, group_by: ['...']}\n")

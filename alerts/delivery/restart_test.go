@@ -26,6 +26,7 @@ func TestRestartRepeatsNothingAndLosesNothing(t *testing.T) {
 	d.put(t, before, ends)
 	hook.waitFor(t, "firing Before")
 	hook.waitFor(t, "firing EndsMeanwhile")
+	d.logged(t, 2)
 	silenceFor(t, d.url(""), "Quiet")
 
 	d.restart(t)

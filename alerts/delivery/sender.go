@@ -151,7 +151,7 @@ func (s *sender) run(ctx context.Context) {
 // send tells what is due, in one request. It returns when there is more to tell, or why it failed.
 func (s *sender) send(ctx context.Context) (next time.Time, err error) {
 	now := time.Now()
-	out, next := s.of.due(s, now, maxBatch)
+	out, next := s.of.due(s, now)
 	if len(out.held) == 0 {
 		return next, nil
 	}

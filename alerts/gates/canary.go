@@ -2,8 +2,10 @@ package gates
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/retryledger/retryledger/alerts/signals"
@@ -27,6 +29,15 @@ func Signals() []signals.Signal {
 	return slices.DeleteFunc(signals.All(), func(s signals.Signal) bool {
 		return s == signals.RetryRatio || s == signals.WastedTokenRatio
 	})
+}
+
+// Keep is what a cache must hold for gates whose longest window is maxWindow.
+func Keep(maxWindow time.Duration) signals.Keep {
+	keep := signals.Keep{}
+	for _, signal := range Signals() {
+		keep[signal] = maxWindow
+	}
+	return keep
 }
 
 // Side is what is known of one version.
@@ -87,7 +98,11 @@ func Canary(ctx context.Context, reader signals.Reader, q Question, upTo, now ti
 	}
 	canary, baseline, err := count(ctx, reader, q, a.Instant)
 	if err != nil {
-		return a.conclude(Verdict{Decision: Inconclusive, Cause: CauseUnavailable}), err
+		a = a.conclude(Verdict{Decision: Inconclusive, Cause: CauseUnavailable})
+		if notHeld := new(signals.NotHeldError); errors.As(err, &notHeld) {
+			a.Reason = "T" + strings.TrimPrefix(notHeld.Error(), "t") + "."
+		}
+		return a, err
 	}
 	a.Canary = side(q.Version, canary)
 	if q.Baseline == "" {

@@ -26,6 +26,7 @@ const Path = "/api/v1/gates/canary"
 // The defaults of a question over HTTP.
 const (
 	DefaultWindow     = 3 * time.Minute
+	DefaultMaxWindow  = 15 * time.Minute
 	DefaultStaleAfter = 30 * time.Second
 	DefaultSignal     = signals.OperationErrorRatio
 )
@@ -37,7 +38,7 @@ const (
 
 // HandlerSettings are what the handler needs. All are required but Logger.
 type HandlerSettings struct {
-	// Reader counts. What it holds must reach back MaxWindow.
+	// Reader counts. It must hold what Keep says.
 	Reader signals.Reader
 	// UpTo is the instant up to which Reader has all that the store has, zero if nothing
 	// was read yet.
@@ -166,7 +167,7 @@ func (h *handler) question(values url.Values) (Question, error) {
 	if text := values.Get("window"); text != "" {
 		window, err := time.ParseDuration(text)
 		if err != nil || window < time.Second || window > h.MaxWindow || window%time.Second != 0 {
-			return q, mistake("window", fmt.Sprintf("write whole seconds up to %s, such as 3m or 90s", h.MaxWindow))
+			return q, mistake("window", fmt.Sprintf("write whole seconds up to %s, such as 3m or 90s", duration(h.MaxWindow)))
 		}
 		q.Window = window
 	}
@@ -188,15 +189,19 @@ func (h *handler) question(values url.Values) (Question, error) {
 	return q, nil
 }
 
-// ratio reads a ratio of 1.
+// ratio reads a ratio of 1, or in percent.
 func ratio(values url.Values, name string, to *float64) error {
 	text := values.Get(name)
 	if text == "" {
 		return nil
 	}
-	x, err := strconv.ParseFloat(text, 64)
+	number, inPercent := strings.CutSuffix(text, "%")
+	x, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
+	if inPercent {
+		x /= 100
+	}
 	if err != nil || !(x >= 0 && x < 1) {
-		return mistake(name, "write a ratio from 0 to below 1, such as 0.01 for 1 %")
+		return mistake(name, "write a ratio from 0 to below 1, such as 0.01, or a percentage, such as 1 %")
 	}
 	*to = x
 	return nil

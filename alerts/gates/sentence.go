@@ -41,6 +41,9 @@ func (a Answer) sentence() string {
 		return fmt.Sprintf("%s, against %s. If the two were alike, so many would fail with a probability of %s.",
 			canary, baseline, probability(a.Comparison.PValue))
 	case CauseNotWorse:
+		if a.Comparison.UpperBound < 0 {
+			return fmt.Sprintf("%s, against %s: better by at least %s.", canary, baseline, points(-a.Comparison.UpperBound))
+		}
 		return fmt.Sprintf("%s, against %s: worse by at most %s, less than the %s allowed.",
 			canary, baseline, points(a.Comparison.UpperBound), points(a.Margin))
 	case CauseAboveLikeBaseline:

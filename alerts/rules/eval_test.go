@@ -26,12 +26,13 @@ func second(n int) time.Time { return start.Add(time.Duration(n) * time.Second) 
 type told struct {
 	samples map[signals.Signal][]signals.Sample
 	err     error
+	errOf   map[signals.Signal]error
 	reads   int
 }
 
 func (r *told) Window(_ context.Context, q signals.Query) ([]signals.Sample, error) {
 	r.reads++
-	return r.samples[q.Signal], r.err
+	return r.samples[q.Signal], errors.Join(r.err, r.errOf[q.Signal])
 }
 
 // say sets the only group of the operation errors.

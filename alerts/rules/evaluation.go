@@ -24,8 +24,8 @@ type Evaluation struct {
 	// kept. Those with an alert are kept first, then those that breach with the most
 	// failures, then the largest.
 	LeftOff []LeftOff
-	// Stalled is how long there has been no evaluation before this one; longer than
-	// Options.StallAfter it is a gap.
+	// Stalled is how long there has been no evaluation before this one, or of a rule whose
+	// data cannot be read, whichever is longer; longer than Options.StallAfter it is a gap.
 	Stalled time.Duration
 }
 
@@ -136,11 +136,11 @@ func (r *Rule) keep(samples []signals.Sample, active map[signals.Labels]*alert) 
 		case a.Denominator != b.Denominator:
 			return cmp.Compare(b.Denominator, a.Denominator)
 		default:
-			return compareLabels(a.Labels, b.Labels)
+			return a.Labels.Compare(b.Labels)
 		}
 	})
 	kept = kept[:r.MaxGroups]
-	slices.SortFunc(kept, func(a, b signals.Sample) int { return compareLabels(a.Labels, b.Labels) })
+	slices.SortFunc(kept, func(a, b signals.Sample) int { return a.Labels.Compare(b.Labels) })
 	return kept, len(samples) - r.MaxGroups
 }
 

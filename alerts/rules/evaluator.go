@@ -46,11 +46,12 @@ type Evaluator struct {
 	mu        sync.Mutex // guards what follows; never held while reading
 	set       *Set       // of the last evaluation
 	alerts    map[string]map[signals.Labels]*alert
-	ended     []*alert // resolved, of rules that are gone or were another
-	evaluated int64    // the last instant that was evaluated
-	called    int64    // the last instant that was asked for
-	latest    int64    // no instant that is told lies before it
-	stalled   int64    // since the last evaluation that succeeded, by the instants asked for
+	ended     []*alert         // resolved, of rules that are gone or were another
+	judged    map[string]int64 // when the data of each rule were last read
+	evaluated int64            // the last instant that was evaluated
+	called    int64            // the last instant that was asked for
+	latest    int64            // no instant that is told lies before it
+	stalled   int64            // since the last evaluation that succeeded, by the instants asked for
 }
 
 // NewEvaluator returns an evaluator without any state.
@@ -72,10 +73,11 @@ func (e *Evaluator) Reload(set *Set) { e.next.Store(set) }
 // Eval evaluates all rules at an instant, cut to whole seconds: windows are (instant −
 // window, instant].
 //
-// Where data cannot be read, nothing about them changes: alerts that fire go on firing,
-// and only rules on stalls are judged. The evaluation is valid then too, and has to be
-// delivered; the error says what failed. The same holds for an instant that is not
-// after the last one, with ErrInstantPassed.
+// Where a rule's data cannot be read, nothing about its alerts changes: those that fire
+// go on firing, and the time counts towards nothing but the rules on stalls. The
+// evaluation is valid then too, and has to be delivered; the error says what failed. The
+// same holds for all rules at an instant that is not after the last one, with
+// ErrInstantPassed.
 func (e *Evaluator) Eval(ctx context.Context, instant time.Time) (Evaluation, error) {
 	e.evaluating.Lock()
 	defer e.evaluating.Unlock()
@@ -90,6 +92,12 @@ func (e *Evaluator) Eval(ctx context.Context, instant time.Time) (Evaluation, er
 	if !passed {
 		read, err = e.read(ctx, set, instant)
 	}
+	wrapped := func(err error) error {
+		if err == nil {
+			return nil
+		}
+		return fmt.Errorf("evaluate the alert rules at %s: %w", instant.UTC().Format(time.RFC3339), err)
+	}
 
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -98,40 +106,77 @@ func (e *Evaluator) Eval(ctx context.Context, instant time.Time) (Evaluation, er
 	if err != nil {
 		e.judgeStall(EvaluationStalled, out.Stalled, c, &out)
 		e.close(c.at, &out)
-		return out, fmt.Errorf("evaluate the alert rules at %s: %w", instant.UTC().Format(time.RFC3339), err)
+		return out, wrapped(err)
 	}
 	c.behind = read.lag > e.options.StallAfter
 	e.adopt(set, c, &out)
+	judged := make(map[string]int64, len(set.rules))
 	for _, r := range set.rules {
-		if !watchesItself(r.Signal) {
-			e.judge(r, read.samples[r.query], c, &out)
+		if watchesItself(r.Signal) {
+			continue
 		}
+		last, known := e.judged[r.Name]
+		if _, failed := read.failed[r.query]; failed {
+			if !known {
+				last = c.at
+			}
+			judged[r.Name] = last
+			out.Stalled = max(out.Stalled, time.Duration(c.at-last))
+			continue
+		}
+		own := c
+		own.gap = c.gap || known && c.at-last > int64(e.options.StallAfter)
+		e.judge(r, read.samples[r.query], own, &out)
+		judged[r.Name] = c.at
 	}
+	e.judged = judged
 	e.judgeStall(EvaluationStalled, out.Stalled, c, &out)
 	e.judgeStall(IngestStalled, read.lag, c, &out)
 	e.evaluated, e.stalled = c.at, 0
 	e.close(c.at, &out)
-	return out, nil
+	return out, wrapped(read.errors(set))
 }
 
 // readings are all that one evaluation knows from outside.
 type readings struct {
 	samples map[string][]signals.Sample // by Rule.query
+	failed  map[string]error            // by Rule.query
 	lag     time.Duration
 }
 
-// read reads what the rules need, all of it or nothing.
+// errors are the failures of single rules' questions.
+func (r *readings) errors(set *Set) error {
+	var all []error
+	told := map[string]bool{}
+	for _, rule := range set.rules {
+		if err := r.failed[rule.query]; err != nil && !told[rule.query] {
+			told[rule.query] = true
+			all = append(all, fmt.Errorf("read the %s of the rule %s: %w", rule.Signal, rule.Name, err))
+		}
+	}
+	return errors.Join(all...)
+}
+
+// read reads what the rules need. Its error means that nothing could be read: a
+// question that fails while others are answered is the matter of its rules.
 func (e *Evaluator) read(ctx context.Context, set *Set, instant time.Time) (readings, error) {
-	read := readings{samples: make(map[string][]signals.Sample, len(set.rules))}
+	read := readings{samples: make(map[string][]signals.Sample, len(set.rules)), failed: map[string]error{}}
 	for _, r := range set.rules {
-		if _, done := read.samples[r.query]; done || watchesItself(r.Signal) {
+		if _, done := read.samples[r.query]; done || read.failed[r.query] != nil || watchesItself(r.Signal) {
 			continue
 		}
 		samples, err := e.reader.Window(ctx, r.Query(instant))
 		if err != nil {
-			return readings{}, fmt.Errorf("read the %s of the rule %s: %w", r.Signal, r.Name, err)
+			if ctx.Err() != nil {
+				return readings{}, fmt.Errorf("read the %s of the rule %s: %w", r.Signal, r.Name, err)
+			}
+			read.failed[r.query] = err
+			continue
 		}
 		read.samples[r.query] = samples
+	}
+	if len(read.failed) > 0 && len(read.samples) == 0 {
+		return readings{}, read.errors(set)
 	}
 	if e.options.Lag != nil {
 		lag, err := e.options.Lag(ctx)
@@ -219,12 +264,12 @@ func (e *Evaluator) judge(r *Rule, samples []signals.Sample, c circumstance, out
 	}
 	if seen < len(active) {
 		for group, a := range active {
-			_, has := slices.BinarySearchFunc(kept, group, func(s signals.Sample, l signals.Labels) int { return compareLabels(s.Labels, l) })
+			_, has := slices.BinarySearchFunc(kept, group, func(s signals.Sample, l signals.Labels) int { return s.Labels.Compare(l) })
 			if !has {
 				e.observe(a, seesNothing, c, 0, 0, 0, out)
 			}
 		}
-		slices.SortFunc(out.Transitions[first:], func(a, b Transition) int { return compareLabels(a.Group, b.Group) })
+		slices.SortFunc(out.Transitions[first:], func(a, b Transition) int { return a.Group.Compare(b.Group) })
 	}
 	if left > 0 {
 		out.LeftOff = append(out.LeftOff, LeftOff{r.Name, left})
@@ -262,7 +307,7 @@ func (e *Evaluator) open(r *Rule, group signals.Labels) *alert {
 	if len(active) >= r.MaxGroups {
 		var oldest *alert
 		for _, a := range active {
-			if a.state == StateResolved && (oldest == nil || cmp.Or(cmp.Compare(a.resolved, oldest.resolved), compareLabels(a.group, oldest.group)) < 0) {
+			if a.state == StateResolved && (oldest == nil || cmp.Or(cmp.Compare(a.resolved, oldest.resolved), a.group.Compare(oldest.group)) < 0) {
 				oldest = a
 			}
 		}
@@ -321,11 +366,5 @@ func (e *Evaluator) close(at int64, out *Evaluation) {
 
 // inOrder are a rule's alerts by their groups.
 func inOrder(alerts map[signals.Labels]*alert) []*alert {
-	return slices.SortedFunc(maps.Values(alerts), func(a, b *alert) int { return compareLabels(a.group, b.group) })
-}
-
-// compareLabels orders groups as a signals.Reader does.
-func compareLabels(a, b signals.Labels) int {
-	return cmp.Or(cmp.Compare(a.Service, b.Service), cmp.Compare(a.Environment, b.Environment), cmp.Compare(a.Version, b.Version),
-		cmp.Compare(a.Step, b.Step), cmp.Compare(a.Provider, b.Provider))
+	return slices.SortedFunc(maps.Values(alerts), func(a, b *alert) int { return a.group.Compare(b.group) })
 }

@@ -21,7 +21,7 @@ import (
 // The signals of the evaluation itself. A rule on one of them has neither threshold
 // nor groups: it fires when what it watches lasts longer than the rule's window.
 const (
-	// EvaluationStalled is how long no evaluation succeeded.
+	// EvaluationStalled is how long rules, all or some, could not be evaluated.
 	EvaluationStalled signals.Signal = "evaluation_stalled"
 	// IngestStalled is how far the ledger is behind the spans that were acknowledged.
 	IngestStalled signals.Signal = "ingest_stalled"

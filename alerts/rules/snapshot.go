@@ -131,7 +131,7 @@ func SnapshotOf(last time.Time, transitions []Transition) Snapshot {
 	}
 	out := Snapshot{Instant: last, Alerts: slices.Collect(maps.Values(states))}
 	slices.SortFunc(out.Alerts, func(a, b AlertState) int {
-		return cmp.Or(cmp.Compare(a.Rule, b.Rule), compareLabels(a.Group, b.Group))
+		return cmp.Or(cmp.Compare(a.Rule, b.Rule), a.Group.Compare(b.Group))
 	})
 	return out
 }

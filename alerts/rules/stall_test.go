@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/retryledger/retryledger/alerts/rules"
+	"github.com/retryledger/retryledger/alerts/signals"
 )
 
 const stalls = `
@@ -175,4 +176,32 @@ func TestLateDataChangeTheNextEvaluation(t *testing.T) {
 	assert.Equal(t, int64(2), first.Samples[0].Numerator)
 	require.Len(t, out.Alerts, 1)
 	assert.Equal(t, second(1), out.Alerts[0].StartsAt, "now, not when the spans ended")
+}
+
+// TestOneRuleCannotBeRead: it alone is held and stalls; the others go on.
+func TestOneRuleCannotBeRead(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, stalls+"  - {name: other, signal: fallback_ratio, threshold: 2 %, window: 2m, min_samples: 50, keep_firing_for: 10s}\n")
+	say := func(failed int64) {
+		sample := []signals.Sample{{Numerator: failed, Denominator: 100}}
+		b.reader.samples = map[signals.Signal][]signals.Sample{signals.OperationErrorRatio: sample, signals.FallbackRatio: sample}
+	}
+	say(3)
+	_, err := b.at(0)
+	require.NoError(t, err)
+	say(0)
+	b.reader.errOf = map[signals.Signal]error{signals.OperationErrorRatio: errors.New("no room")}
+	for n := 1; n <= 100; n++ {
+		out, err := b.at(n)
+		require.ErrorContains(t, err, "read the operation_error_ratio of the rule r: no room")
+		require.Len(t, out.Samples, 1)
+		require.Equal(t, time.Duration(n)*time.Second, out.Stalled)
+	}
+	assert.Equal(t, []string{"0 r fires", "0 other fires", "11 other resolved", "31 stalled fires"}, b.notices)
+	b.reader.errOf = nil
+	for n := 101; n <= 200; n++ {
+		_, err := b.at(n)
+		require.NoError(t, err)
+	}
+	assert.Equal(t, []string{"111 stalled resolved", "161 r resolved"}, b.notices[4:], "its hold begins when it can be read again")
 }

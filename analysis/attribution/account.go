@@ -1,6 +1,7 @@
 package attribution
 
 import (
+	"bytes"
 	"cmp"
 	"slices"
 	"strings"
@@ -26,48 +27,57 @@ func Account(spans []schema.Span, opts Options) Ledger {
 	return ledger
 }
 
+// identity is what makes two rows the same span.
+type identity struct {
+	trace schema.TraceID
+	span  schema.SpanID
+}
+
 // unique keeps one span of each identity: of two contents the later end wins, then
 // the larger content hash, never the arrival.
 func unique(spans []schema.Span) []*schema.Span {
-	type identity struct {
-		trace schema.TraceID
-		span  schema.SpanID
-	}
-	best := make(map[identity]*schema.Span, len(spans))
+	// Positions, not pointers: a map without pointers costs the collector nothing.
+	at := make(map[identity]int32, len(spans))
+	out := make([]*schema.Span, 0, len(spans))
 	for i := range spans {
 		s := &spans[i]
 		id := identity{s.TraceID, s.SpanID}
-		if have, ok := best[id]; !ok || s.EndNs > have.EndNs || s.EndNs == have.EndNs && s.ContentHash > have.ContentHash {
-			best[id] = s
+		j, ok := at[id]
+		if !ok {
+			at[id] = int32(len(out))
+			out = append(out, s)
+			continue
 		}
-	}
-	out := make([]*schema.Span, 0, len(best))
-	for _, s := range best {
-		out = append(out, s)
+		if have := out[j]; s.EndNs > have.EndNs || s.EndNs == have.EndNs && s.ContentHash > have.ContentHash {
+			out[j] = s
+		}
 	}
 	sortSpans(out)
 	return out
 }
 
-// sortSpans sorts as compareSpans orders. The times, which decide nearly always, are
-// gathered first: a comparison that reads two rows costs two misses of the cache.
+// sortSpans sorts as compareSpans orders. What decides is gathered first: a
+// comparison that reads two rows costs two misses of the cache.
 func sortSpans(spans []*schema.Span) {
 	type key struct {
 		start, end int64
+		id         identity
 		span       *schema.Span
 	}
 	keys := make([]key, len(spans))
 	for i, s := range spans {
-		keys[i] = key{s.StartNs, s.EndNs, s}
+		keys[i] = key{s.StartNs, s.EndNs, identity{s.TraceID, s.SpanID}, s}
 	}
 	slices.SortFunc(keys, func(a, b key) int {
-		if a.start != b.start {
+		switch {
+		case a.start != b.start:
 			return cmp.Compare(a.start, b.start)
-		}
-		if a.end != b.end {
+		case a.end != b.end:
 			return cmp.Compare(a.end, b.end)
+		case a.id.trace != b.id.trace:
+			return bytes.Compare(a.id.trace[:], b.id.trace[:])
 		}
-		return compareSpans(a.span, b.span)
+		return bytes.Compare(a.id.span[:], b.id.span[:])
 	})
 	for i, k := range keys {
 		spans[i] = k.span
@@ -77,12 +87,15 @@ func sortSpans(spans []*schema.Span) {
 // compareSpans orders spans by time, and those of one instant by identity, so that
 // no result depends on the order of arrival.
 func compareSpans(a, b *schema.Span) int {
-	return cmp.Or(
-		cmp.Compare(a.StartNs, b.StartNs),
-		cmp.Compare(a.EndNs, b.EndNs),
-		slices.Compare(a.TraceID[:], b.TraceID[:]),
-		slices.Compare(a.SpanID[:], b.SpanID[:]),
-	)
+	switch {
+	case a.StartNs != b.StartNs:
+		return cmp.Compare(a.StartNs, b.StartNs)
+	case a.EndNs != b.EndNs:
+		return cmp.Compare(a.EndNs, b.EndNs)
+	case a.TraceID != b.TraceID:
+		return bytes.Compare(a.TraceID[:], b.TraceID[:])
+	}
+	return bytes.Compare(a.SpanID[:], b.SpanID[:])
 }
 
 // looseViolations are the contract violations of a trace that is no run.
@@ -116,6 +129,8 @@ type account struct {
 
 	executions  []*execution
 	calls       []*callAttempt
+	cells       []callCell          // of calls to come
+	sites       []sitePlace         // of the spans of the tree, once somebody asked
 	failedModel map[*execution]bool // a model call in it failed
 	models      modelNames
 	ended       runEnd

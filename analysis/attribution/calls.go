@@ -39,6 +39,12 @@ type operation struct {
 	attempts []*callAttempt
 	merged   *operation // where its attempts went
 	limit    int
+	index    int  // in Run.Operations
+	written  bool // it has its row
+	summed   bool // its step has counted it
+
+	countedIn *execution // whose attempts of it tries counts
+	tries     [2]int     // in the layers transport and call
 }
 
 func (o *operation) resolve() *operation {
@@ -78,10 +84,13 @@ func (a *account) findCalls() {
 	}
 	for _, e := range a.executions {
 		// Spans without a common parent in the tree: siblings by the parent they name.
-		byParent := make(map[schema.SpanID][]*node)
+		var byParent map[schema.SpanID][]*node
 		var order []schema.SpanID
 		for _, m := range e.members {
 			if m.parent == nil {
+				if byParent == nil {
+					byParent = make(map[schema.SpanID][]*node)
+				}
 				if _, ok := byParent[m.ParentID]; !ok {
 					order = append(order, m.ParentID)
 				}
@@ -157,16 +166,37 @@ func (a *account) failedCandidates(n *node) []*node {
 	return out
 }
 
+// callCell is an attempt with the operation that it begins.
+type callCell struct {
+	attempt callAttempt
+	op      operation
+	own     [1]*callAttempt
+}
+
+// cell takes a cell from a block of them: one allocation for many attempts.
+func (a *account) cell() *callCell {
+	if len(a.cells) == 0 {
+		a.cells = make([]callCell, min(max(16, len(a.calls)), 1024))
+	}
+	c := &a.cells[0]
+	a.cells = a.cells[1:]
+	return c
+}
+
 // attemptOf makes a row of n, with an operation of its own until a repeat is found.
 func (a *account) attemptOf(n *node, grain Grain) *callAttempt {
 	if n.attempt != nil {
 		return n.attempt
 	}
-	c := &callAttempt{
+	cell := a.cell()
+	c := &cell.attempt
+	*c = callAttempt{
 		node: n, exec: n.exec, grain: grain, start: n.StartNs, end: n.EndNs, ordinal: 1, unit: n,
 		errorClass: n.ErrorClass, httpStatus: int(n.HTTPStatus), failed: n.Failed, evidence: EvidenceStructure,
 	}
-	c.op = &operation{exec: n.exec, grain: grain, attempts: []*callAttempt{c}, limit: int(n.AttemptLimit)}
+	cell.own[0] = c
+	c.op = &cell.op
+	*c.op = operation{exec: n.exec, grain: grain, attempts: cell.own[:], limit: int(n.AttemptLimit)}
 	if n.AttemptEvidence != "" {
 		c.ordinal, c.evidence = max(1, int(n.stated)), Evidence(n.AttemptEvidence)
 	}

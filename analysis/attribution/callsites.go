@@ -22,24 +22,21 @@ func (a *account) findCallSites() {
 	last := make(map[place]*execution)
 	tops := make(map[*node]bool)
 	var order []*node
+	running := a.mayStillRun()
 	for _, n := range a.tree.nodes {
 		if n.exec != nil || !n.isCall() || n.shadow {
 			continue
 		}
 		top, above := n, n
-		hook := false // an agent middleware's hook is a call site of its own
-		for p := n.parent; p != nil; p = p.parent {
-			above = p
-			if hook {
-				continue
-			}
-			hook = hookName.MatchString(p.Name)
-			if p.Role == schema.RoleChain || p.isCall() {
-				top = p
+		if n.parent != nil {
+			places := a.sitesAbove()
+			above = places[n.parent.at].root
+			if site := places[n.parent.at].site; site != nil {
+				top = site
 			}
 		}
 		// The step around a call whose parent has not come yet is not known yet.
-		if above.orphan && !above.GraphRoot && a.mayStillRun() {
+		if above.orphan && !above.GraphRoot && running {
 			continue
 		}
 		if !tops[top] {
@@ -63,9 +60,37 @@ func (a *account) findCallSites() {
 	}
 }
 
+// sitePlace is where a call below a span belongs.
+type sitePlace struct {
+	site *node // the outermost span of a library that is it or lies above it; nil if none does
+	root *node
+}
+
+// sitesAbove finds the place of every span, by its position in the tree, once.
+func (a *account) sitesAbove() []sitePlace {
+	if a.sites != nil {
+		return a.sites
+	}
+	a.sites = make([]sitePlace, len(a.tree.nodes))
+	for i, n := range a.tree.nodes { // parents before children
+		p := sitePlace{root: n}
+		if n.parent != nil {
+			p = a.sites[n.parent.at]
+		}
+		if isHook(n.Name) { // an agent middleware's hook is a call site of its own
+			p.site = nil
+		}
+		if p.site == nil && (n.Role == schema.RoleChain || n.isCall()) {
+			p.site = n
+		}
+		a.sites[i] = p
+	}
+	return a.sites
+}
+
 // siteName is the name that a library gives a call site, else the span's own.
 func siteName(top *node) string {
-	if top.Node != "" && (top.TaskKey == "" || hookName.MatchString(top.Node)) {
+	if top.Node != "" && (top.TaskKey == "" || isHook(top.Node)) {
 		return top.Node
 	}
 	return top.Name

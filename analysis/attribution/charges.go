@@ -51,10 +51,21 @@ func (a *account) chargeExecutions() {
 	slices.SortFunc(a.executions, compareExecutions)
 }
 
+// depth is the number of executions around e.
 func (e *execution) depth() int {
-	n := 0
-	for o := e.outer; o != nil; o = o.outer {
+	var near [16]*execution // enough for nearly all, and no allocation
+	path := near[:0]
+	n := -1
+	for o := e; o != nil; o = o.outer {
+		if o.depthKnown {
+			n = o.levels
+			break
+		}
+		path = append(path, o)
+	}
+	for _, o := range slices.Backward(path) {
 		n++
+		o.depthKnown, o.levels = true, n
 	}
 	return n
 }

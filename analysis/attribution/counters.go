@@ -63,24 +63,22 @@ func (a *account) missing(e *execution) {
 // chargeCounters adds the repeats that only events, counters or texts tell of. Where
 // an attempt shows twice, the larger number counts, once.
 func (a *account) chargeCounters() {
-	seen := make(map[*node]map[Layer]int) // charges at or below a span, by layer
-	fallbacks := make(map[*node]int)
 	for _, c := range a.calls {
-		if c.charge == "" || c.node == nil {
-			continue
+		switch {
+		case c.node == nil:
+		case c.charge == ChargeFallback:
+			c.node.fallbacksBelow++
+		case c.charge == string(LayerTransport):
+			c.node.retriesBelow[0]++
+		case c.charge == string(LayerCall):
+			c.node.retriesBelow[1]++
 		}
-		for n := c.node; n != nil; n = n.parent {
-			if c.charge == ChargeFallback {
-				fallbacks[n]++
-			} else {
-				if seen[n] == nil {
-					seen[n] = make(map[Layer]int)
-				}
-				seen[n][Layer(c.charge)]++
-			}
-			if n.isExecution() || n.home != nil && n.home == c.exec {
-				break
-			}
+	}
+	for i := len(a.tree.nodes) - 1; i >= 0; i-- { // children before parents
+		if n := a.tree.nodes[i]; n.parent != nil && n.home == nil { // within the execution only
+			n.parent.fallbacksBelow += n.fallbacksBelow
+			n.parent.retriesBelow[0] += n.retriesBelow[0]
+			n.parent.retriesBelow[1] += n.retriesBelow[1]
 		}
 	}
 	var marks []*node // spans that stand beside the attempts they tell of
@@ -90,8 +88,8 @@ func (a *account) chargeCounters() {
 		case n.Role == schema.RoleAuxiliary && (n.RetryCount > 0 || n.FallbackEvents > 0):
 			marks = append(marks, n)
 		default:
-			a.chargeCounter(n, seen[n])
-			for range int(n.FallbackEvents) - fallbacks[n] {
+			a.chargeCounter(n)
+			for range int(n.FallbackEvents) - int(n.fallbacksBelow) {
 				a.spanlessFallback(n)
 			}
 		}
@@ -133,7 +131,11 @@ func (a *account) spanlessFallback(n *node) {
 	c.charge, c.from, c.reason = ChargeFallback, n.FallbackFrom, n.FallbackReason
 }
 
-func (a *account) chargeCounter(n *node, seen map[Layer]int) {
+func (a *account) chargeCounter(n *node) {
+	if len(n.RetryEvents) == 0 && n.RetryCount <= 0 && n.ResendCount <= 0 && n.StatedAttempts <= 1 {
+		return
+	}
+	seen := map[Layer]int{LayerTransport: int(n.retriesBelow[0]), LayerCall: int(n.retriesBelow[1])}
 	layer := layerOf(n)
 	if n.isExecution() && n.home.counted {
 		return

@@ -1,6 +1,7 @@
 package attribution
 
 import (
+	"bytes"
 	"cmp"
 	"slices"
 	"strings"
@@ -49,6 +50,11 @@ type execution struct {
 	errorClass string
 	httpStatus int
 
+	depthKnown bool // depth is counted
+	levels     int  // executions around it
+	lostKnown  bool // insideLost is decided
+	insideLost bool // it is a lost attempt or lies in one
+
 	wasted   bool  // it lies in a lost attempt, or is one
 	wastedNs int64 // its own part of the time of outermost lost attempts
 	waitNs   int64 // since the end of the attempt it repeats
@@ -88,14 +94,19 @@ func (a *account) findExecutions() {
 }
 
 func compareExecutions(x, y *execution) int {
-	return cmp.Or(
-		cmp.Compare(x.start, y.start),
-		cmp.Compare(x.end, y.end),
-		slices.Compare(x.trace[:], y.trace[:]),
-		strings.Compare(x.step, y.step),
-		strings.Compare(x.task, y.task),
-		compareIdentity(x.node, y.node),
-	)
+	switch {
+	case x.start != y.start:
+		return cmp.Compare(x.start, y.start)
+	case x.end != y.end:
+		return cmp.Compare(x.end, y.end)
+	case x.trace != y.trace:
+		return bytes.Compare(x.trace[:], y.trace[:])
+	case x.step != y.step:
+		return strings.Compare(x.step, y.step)
+	case x.task != y.task:
+		return strings.Compare(x.task, y.task)
+	}
+	return compareIdentity(x.node, y.node)
 }
 
 func compareIdentity(x, y *node) int {
@@ -106,7 +117,7 @@ func compareIdentity(x, y *node) int {
 	if y != nil {
 		b = y.SpanID
 	}
-	return slices.Compare(a[:], b[:])
+	return bytes.Compare(a[:], b[:])
 }
 
 func (a *account) add(e *execution) *execution {

@@ -43,6 +43,8 @@ type traceFacts struct {
 	thread      string
 	alone       bool     // a step or a call is its root
 	tasks       []string // sorted, without repeats
+	view        string   // the scope of the spans of its tasks
+	mixed       bool     // spans of several scopes show its tasks
 	group       int      // union-find
 	joinedBy    string
 }
@@ -51,6 +53,7 @@ func groupRuns(spans []*schema.Span, opts Options) []*runGroup {
 	traces := tracesOf(spans)
 	joinByRunID(traces, opts)
 	joinByTask(traces)
+	joinViews(traces)
 	joinByThread(traces, opts)
 	groups := make(map[int]*runGroup)
 	var order []int
@@ -117,6 +120,10 @@ func tracesOf(spans []*schema.Span) []*traceFacts {
 			t.thread = s.ThreadID
 		}
 		t.alone = t.alone || s.StandsAlone()
+		if s.TaskKey != "" {
+			t.mixed = t.mixed || t.view != "" && t.view != s.Scope
+			t.view = s.Scope
+		}
 		if s.TaskKey != "" && (len(t.tasks) == 0 || t.tasks[len(t.tasks)-1] != s.TaskKey) {
 			t.tasks = append(t.tasks, s.TaskKey)
 		}
@@ -187,6 +194,27 @@ func joinByTask(traces []*traceFacts) {
 	}
 }
 
+// joinViews joins traces that show the same tasks at the same time through different
+// instrumentations: two views of one run that no span of the application holds.
+func joinViews(traces []*traceFacts) {
+	type scoped struct{ service, environment, task string }
+	seen := make(map[scoped]int)
+	for i, t := range traces {
+		if t.mixed {
+			continue
+		}
+		for _, task := range t.tasks {
+			key := scoped{t.service, t.environment, task}
+			j, ok := seen[key]
+			if !ok {
+				seen[key] = i
+			} else if first := traces[j]; first.view != t.view && t.start <= first.end {
+				join(traces, j, i, "task")
+			}
+		}
+	}
+}
+
 // joinByThread joins traces of one thread whose root is a step or a call, with no
 // pipeline around it, while the gap between them stays small: rule 3.
 func joinByThread(traces []*traceFacts, opts Options) {
@@ -211,9 +239,11 @@ func joinByThread(traces []*traceFacts, opts Options) {
 // no run id, unless one contains the others or the application's own root says that
 // it is the run: rule 4.
 func splitByGraphRoot(g *runGroup) []*runGroup {
-	byID := make(map[schema.SpanID]*schema.Span, len(g.spans))
+	chains := make(map[schema.SpanID]*schema.Span) // what may be a graph's root
 	for _, s := range g.spans {
-		byID[s.SpanID] = s
+		if s.TaskKey == "" && s.Role == schema.RoleChain {
+			chains[s.SpanID] = s
+		}
 	}
 	isRoot := make(map[*schema.Span]bool)
 	scopeOf := make(map[string]string) // a task's instrumentation
@@ -225,7 +255,7 @@ func splitByGraphRoot(g *runGroup) []*runGroup {
 		if s.TaskKey == "" || strings.Contains(s.TaskKey, "|") {
 			continue
 		}
-		if parent, ok := byID[s.ParentID]; ok && parent.TaskKey == "" && parent.Role == schema.RoleChain {
+		if parent, ok := chains[s.ParentID]; ok {
 			isRoot[parent] = true
 			if scope, seen := scopeOf[s.TaskKey]; seen && scope != s.Scope {
 				return nil // two instrumentations show one graph
@@ -239,6 +269,10 @@ func splitByGraphRoot(g *runGroup) []*runGroup {
 	}
 	if len(isRoot) < 2 {
 		return nil
+	}
+	byID := make(map[schema.SpanID]*schema.Span, len(g.spans))
+	for _, s := range g.spans {
+		byID[s.SpanID] = s
 	}
 	outermost := outermostChains(g.spans, byID, isRoot)
 	var roots []*schema.Span

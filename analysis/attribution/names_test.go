@@ -135,7 +135,7 @@ func userNames(rows []schema.Span, requests []ptrace.Traces) []string {
 		}
 	}
 	slices.Sort(out)
-	return slices.DeleteFunc(out, func(name string) bool { // a model's dated name keeps its date
+	return slices.DeleteFunc(slices.Clone(out), func(name string) bool { // a model's dated name keeps its date
 		return slices.ContainsFunc(out, func(other string) bool { return strings.HasPrefix(name, other+"-") })
 	})
 }

@@ -14,6 +14,9 @@ const (
 	// unreliable: not even what is seen can be trusted, for the spans have no hierarchy
 	// or carry the attributes of other runs.
 	unreliable
+	// hidesModels: agents and tools are shown, the calls of the model are not; another
+	// instrumentation may show them.
+	hidesModels
 )
 
 const hidesAll = hidesTransport | hidesCall | hidesNode | hidesOrchestrator | hidesWorker
@@ -31,7 +34,10 @@ var hiddenBy = map[string]layerSet{
 	"google-adk":           hidesCall,
 	"strands":              hidesCall,
 	"instructor":           hidesCall,
+	"autogen":              hidesModels,
+	"smolagents":           hidesCall,
 	"litellm":              hidesCall,
+	"client-js":            hidesCall, // a call that failed left no span
 	"openllmetry-stream":   hidesCall, // a stream that broke ends well
 	"langfuse-stream":      hidesCall,
 }
@@ -46,6 +52,9 @@ func (a *account) writeRetries(s *Step, charges map[string]int, executions []*ex
 	}
 	if !numbered { // one span may cover many sends
 		hidden |= hidesTransport
+	}
+	if hidden&hidesModels != 0 && s.Calls == 0 {
+		hidden |= hidesCall
 	}
 	number := func(l Layer, bit layerSet) *int {
 		n := charges[string(l)]
@@ -71,16 +80,20 @@ func (a *account) writeRetries(s *Step, charges map[string]int, executions []*ex
 
 // observe notes for every execution what the spans in it hide, and whether its sends are numbered.
 func (a *account) observe() {
+	dialect, hidden := "", layerSet(0) // of the span before, nearly always the same
 	for _, n := range a.tree.nodes {
 		if n.exec == nil || n.shadow {
 			continue
 		}
-		n.exec.hidden |= hiddenBy[n.Dialect]
+		if n.Dialect != dialect {
+			dialect, hidden = n.Dialect, hiddenBy[n.Dialect]
+		}
+		n.exec.hidden |= hidden
 		if n.isSend() && n.Attempt > 0 || n.ResendCount >= 0 || n.RetryCount >= 0 && (n.isSend() || n.isCall() && Layer(n.RetryLayer) != LayerCall) {
 			n.exec.numbered = true
 		}
 		if n.home != nil && n.home != n.exec {
-			n.home.hidden |= hiddenBy[n.Dialect]
+			n.home.hidden |= hidden
 		}
 	}
 }

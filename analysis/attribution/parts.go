@@ -21,7 +21,7 @@ func (t *tree) foldParts(all []node) {
 				if n.Failed {
 					whole.Failed, whole.ErrorClass, whole.HTTPStatus = true, n.ErrorClass, n.HTTPStatus
 				}
-				request.Span = &whole
+				request.standFor(&whole)
 			}
 		}
 	}

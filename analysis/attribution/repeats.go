@@ -29,7 +29,7 @@ func (s *sequence) tries(u *node, newRound bool) {
 	if newRound {
 		s.tried = s.tried[:0]
 	}
-	for _, m := range []string{u.firstModel(), u.lastModel} {
+	for _, m := range [...]string{u.firstModel(), u.lastModel} {
 		if m != "" && !slices.Contains(s.tried, m) {
 			s.tried = append(s.tried, m)
 		}
@@ -47,6 +47,9 @@ func begin(u *node, ordinal int) *sequence {
 func (a *account) relate(siblings []*node, parent *node) {
 	if len(siblings) == 0 {
 		return
+	}
+	if u := siblings[0]; len(siblings) == 1 && u.stated == 0 && u.Fallback < 1 {
+		return // nothing to be a repeat of, and it says nothing
 	}
 	wrapper := parent != nil && parent.FallbackWrapper && !wrapsItsOwnKind(parent)
 	var open sequences
@@ -111,7 +114,10 @@ type sequences struct {
 	count  int
 	last   *sequence
 	failed []*sequence            // whose last attempt failed, by its time
-	named  map[string][]*sequence // all, by the name of their attempts
+	named  map[string][]*sequence // all, by the name of their attempts; made when it is asked for
+
+	all   []*sequence // in the order their attempts ended, and the names of these
+	bases []string
 }
 
 func (o *sequences) begin(s *sequence) {
@@ -122,17 +128,27 @@ func (o *sequences) begin(s *sequence) {
 
 // ended notes how the last attempt of a sequence ended.
 func (o *sequences) ended(s *sequence) {
-	if o.named == nil {
-		o.named = make(map[string][]*sequence)
-	}
-	if list := o.named[s.last.base]; len(list) == 0 || list[len(list)-1] != s {
-		o.named[s.last.base] = append(list, s) // a fallback has a name of its own
-	}
+	o.all = append(o.all, s)
+	o.bases = append(o.bases, s.last.base) // a fallback has a name of its own
 	s.failing = false
 	if invitesAnother(s.last) {
 		s.failing = true
 		o.failed = append(o.failed, s)
 	}
+}
+
+// ofName are the sequences that had attempts of a name.
+func (o *sequences) ofName(base string) []*sequence {
+	if o.named == nil {
+		o.named = make(map[string][]*sequence)
+	}
+	for i, s := range o.all {
+		if list := o.named[o.bases[i]]; len(list) == 0 || list[len(list)-1] != s {
+			o.named[o.bases[i]] = append(list, s)
+		}
+	}
+	o.all, o.bases = o.all[:0], o.bases[:0]
+	return o.named[base]
 }
 
 // maxSiblings bounds how many sequences are looked at for one sibling, and how many
@@ -143,7 +159,7 @@ const maxSiblings = 128
 func (o *sequences) candidates(u *node, visit func(*sequence)) {
 	list := o.failed
 	if u.stated >= 2 {
-		list = o.named[u.base]
+		list = o.ofName(u.base)
 	}
 	for i, seen := len(list)-1, 0; i >= 0 && seen < maxSiblings; i-- {
 		if u.stated < 2 && !list[i].failing {
@@ -284,7 +300,7 @@ func (a *account) repeats(u, p *node, seq *sequence, units []*node) string {
 	case !invitesAnother(p):
 		return ""
 	}
-	if a.interrupted(p, u, units) || u.Role == schema.RoleTool && u.Dialect == "openai-agents" {
+	if a.interrupted(p, u, units) || u.Role == schema.RoleTool && (u.Dialect == "openai-agents" || u.Dialect == "autogen") {
 		return "" // an agent's next wish for a tool is the model's, even where no span shows the model
 	}
 	if u.InputHash != 0 && p.InputHash != 0 && u.InputHash != p.InputHash && (u.Role == schema.RoleTool || u.isSend() || p.usedUp) {

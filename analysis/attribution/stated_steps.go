@@ -65,7 +65,7 @@ func (a *account) placeExplicitSpans() {
 	}
 	a.tree.move(into)
 	a.tree.move(views)
-	a.tree.order()
+	a.tree.order(len(a.tree.nodes))
 }
 
 // hostOf is the latest of the node runs (in time's order) that holds n in time.
@@ -95,15 +95,22 @@ func below(n *node, test func(*node) bool) bool {
 }
 
 func (a *account) findExplicitExecutions() {
+	outermost := make(map[string]*node) // of each step, the last span that began outside the one before
+	stands := func(n *node) {
+		if have := outermost[n.home.step]; have == nil || !have.holdsNode(n) {
+			outermost[n.home.step] = n
+		}
+	}
 	for _, n := range a.tree.nodes {
 		if !statesExecution(n) || n.home != nil {
 			continue
 		}
-		if below(n, func(p *node) bool { return p.home != nil && (!p.home.engine || p.home.named) && p.home.step == n.Step }) {
+		if above := outermost[n.Step]; above != nil && above.holdsNode(n) {
 			continue // below one of the same step: it names where it belongs
 		}
 		if host := n.exec; host != nil && host.engine && n.parent == host.node && a.namesUnit(n, host) {
 			host.step, host.named = n.Step, true // the only one directly below a unit of work: one execution
+			stands(host.node)
 			continue
 		}
 		// Explicit spans inside a node run of the same step are its executions.
@@ -111,6 +118,7 @@ func (a *account) findExplicitExecutions() {
 			host.view = true
 		}
 		a.add(&execution{step: n.Step, node: n})
+		stands(n)
 	}
 }
 

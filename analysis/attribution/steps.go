@@ -68,7 +68,6 @@ func (a *account) stepOf(run *Run, name string, executions []*execution) Step {
 		case GrainWork:
 		}
 	}
-	seenOperations := make(map[*operation]bool)
 	for _, e := range executions {
 		s.EndNs = max(s.EndNs, e.end)
 		sum(&run.Attempts[e.index])
@@ -82,8 +81,8 @@ func (a *account) stepOf(run *Run, name string, executions []*execution) Step {
 				failedCall = true
 			}
 			op := c.op.resolve()
-			if !seenOperations[op] {
-				seenOperations[op] = true
+			if !op.summed {
+				op.summed = true
 				if op.hasCall() {
 					s.Operations++
 					run.Operations[row.Operation].CountsInStep = true
@@ -224,20 +223,22 @@ func (a *account) factorise(s *Step, visits []*visit) {
 			if e.node != nil && e.node.AttemptLimit > 0 {
 				limits[LayerNode] = max(limits[LayerNode], int(e.node.AttemptLimit))
 			}
-			perOperation := make(map[*operation]map[string]int)
 			for _, c := range e.calls {
 				op := c.op.resolve()
-				if perOperation[op] == nil {
-					perOperation[op] = make(map[string]int)
+				if op.countedIn != e {
+					op.countedIn, op.tries = e, [2]int{1, 1}
 				}
-				perOperation[op][c.charge]++
+				switch Layer(c.charge) {
+				case LayerTransport:
+					op.tries[0]++
+				case LayerCall:
+					op.tries[1]++
+				case LayerNode, LayerOrchestrator, LayerWorker, ChargeFallback, "":
+				}
+				transport, call = max(transport, op.tries[0]), max(call, op.tries[1])
 				if op.limit > 0 {
 					limits[LayerCall] = max(limits[LayerCall], op.limit)
 				}
-			}
-			for _, n := range perOperation {
-				call = max(call, 1+n[string(LayerCall)])
-				transport = max(transport, 1+n[string(LayerTransport)])
 			}
 		}
 	}

@@ -1,6 +1,7 @@
 package attribution
 
 import (
+	"bytes"
 	"cmp"
 	"math"
 	"slices"
@@ -66,6 +67,7 @@ func (a *account) writeRows(run *Run) {
 		span       schema.SpanID
 		exec       *execution
 		call       *callAttempt
+		order      int
 	}
 	rows := make([]row, 0, len(a.executions)+len(a.calls))
 	for _, e := range a.executions {
@@ -86,7 +88,10 @@ func (a *account) writeRows(run *Run) {
 		}
 		rows = append(rows, r)
 	}
-	slices.SortStableFunc(rows, func(x, y row) int {
+	for i := range rows {
+		rows[i].order = i
+	}
+	slices.SortFunc(rows, func(x, y row) int {
 		switch {
 		case x.start != y.start:
 			return cmp.Compare(x.start, y.start)
@@ -95,14 +100,21 @@ func (a *account) writeRows(run *Run) {
 		case x.end != y.end:
 			return cmp.Compare(y.end, x.end) // the longer one first
 		}
-		if c := slices.Compare(x.trace[:], y.trace[:]); c != 0 {
+		if c := bytes.Compare(x.trace[:], y.trace[:]); c != 0 {
 			return c
 		}
-		if c := slices.Compare(x.span[:], y.span[:]); c != 0 {
+		if c := bytes.Compare(x.span[:], y.span[:]); c != 0 {
 			return c
 		}
-		return strings.Compare(rowName(x.exec, x.call), rowName(y.exec, y.call))
+		return cmp.Or(strings.Compare(rowName(x.exec, x.call), rowName(y.exec, y.call)), cmp.Compare(x.order, y.order))
 	})
+	for _, n := range a.tree.nodes { // parents before children
+		if p := n.parent; p != nil && p.exec == n.exec {
+			if n.inside = p.inside; p.attempt != nil && !p.isExecution() {
+				n.inside = p.attempt
+			}
+		}
+	}
 	for i, r := range rows {
 		if r.exec != nil {
 			r.exec.index = i
@@ -110,7 +122,6 @@ func (a *account) writeRows(run *Run) {
 			r.call.index = i
 		}
 	}
-	operations := make(map[*operation]int)
 	run.Attempts = make([]Attempt, 0, len(rows))
 	for _, r := range rows {
 		if r.exec != nil {
@@ -119,14 +130,12 @@ func (a *account) writeRows(run *Run) {
 		}
 		c := r.call
 		op := c.op.resolve()
-		at, ok := operations[op]
-		if !ok {
-			at = len(run.Operations)
-			operations[op] = at
+		if !op.written {
+			op.index, op.written = len(run.Operations), true
 			run.Operations = append(run.Operations, a.operationRow(op))
 		}
 		out := a.callRow(c)
-		out.Operation = at
+		out.Operation = op.index
 		run.Attempts = append(run.Attempts, out)
 	}
 }
@@ -197,11 +206,8 @@ func (a *account) callRow(c *callAttempt) Attempt {
 	case n.Flow == schema.FlowCancelled, n.Flow == schema.FlowAbandoned:
 		out.Ending = EndingCancelled
 	}
-	for p := n.parent; p != nil && p.exec == c.exec; p = p.parent {
-		if p.attempt != nil && !p.isExecution() {
-			out.Parent = p.attempt.index
-			break
-		}
+	if n.inside != nil {
+		out.Parent = n.inside.index
 	}
 	if c.grain == GrainCall {
 		out.InputTokens, out.OutputTokens, out.CostUSD = n.InputTokens, n.OutputTokens, n.CostUSD

@@ -1,7 +1,6 @@
 package attribution
 
 import (
-	"regexp"
 	"slices"
 	"strings"
 
@@ -10,12 +9,19 @@ import (
 
 // Executions that an engine's task ids tell of.
 
-// hookName matches an agent middleware's hooks, which show as nodes and are no steps.
-var hookName = regexp.MustCompile(`\.(?:before|after)_(?:agent|model)$`)
+// isHook tells an agent middleware's hooks, which show as nodes and are no steps.
+func isHook(name string) bool {
+	for _, hook := range [...]string{".before_agent", ".before_model", ".after_agent", ".after_model"} {
+		if strings.HasSuffix(name, hook) {
+			return true
+		}
+	}
+	return false
+}
 
 // internalNode tells an engine's own nodes from the user's.
 func internalNode(name string) bool {
-	return strings.HasPrefix(name, "__") || hookName.MatchString(name)
+	return strings.HasPrefix(name, "__") || isHook(name)
 }
 
 // errorHandled is the task that an error handler's node ran for, "" if n is none:
@@ -79,15 +85,15 @@ func (a *account) findEngineExecutions() {
 // one that shows fewer, or of equals the one whose scope's name comes later.
 func (a *account) dropSecondView() {
 	scopes := make(map[string]int)
-	byTask := make(map[taskOf]string)
+	byTask := make(map[string]*execution)
 	double := false
 	for _, e := range a.executions {
 		scopes[e.node.Scope]++
-		key := taskOf{e.trace, e.task}
-		if first, ok := byTask[key]; ok && first != e.node.Scope {
+		first, ok := byTask[e.task]
+		if !ok {
+			byTask[e.task] = e
+		} else if first.node.Scope != e.node.Scope && (first.trace == e.trace || e.start <= first.end && first.start <= e.end) {
 			double = true
-		} else {
-			byTask[key] = e.node.Scope
 		}
 	}
 	if !double {

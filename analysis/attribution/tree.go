@@ -12,9 +12,25 @@ import (
 // moved to where they belong.
 type node struct {
 	*schema.Span
+	// What every stage asks of every span, beside it: a row is large, and each look
+	// at it misses the cache.
+	StartNs, EndNs int64
+	Role           schema.Role
+	TaskKey        string
+	Step           string
+	Node           string
+	Failed         bool
+	Hidden         bool
+
 	parent   *node // nil at the top
 	children []*node
-	orphan   bool // it names a parent that never came
+	orphan   bool  // it names a parent that never came
+	at, past int32 // its place in the order of the tree, and that after the last span below it
+	reached  bool  // it hangs below a root
+	lost     bool  // it lies in an attempt that did not contribute to a success
+
+	retriesBelow   [2]int32 // charges at or below it in its execution, of the layers transport and call
+	fallbacksBelow int32
 
 	base      string     // the name without its numbers
 	stated    int32      // the attempt's ordinal as the span states it of itself, 0 if it does not
@@ -30,14 +46,24 @@ type node struct {
 	continued bool       // another unit repeats it
 	usedUp    bool       // attempts were repeated directly below it
 	attempt   *callAttempt
+	inside    *callAttempt // the innermost attempt around it in its execution
 	lead      *callAttempt // the first call at or below it
 	lastModel string       // the requested model of the last model call at or below it
+}
+
+// standFor makes s the span that n is.
+func (n *node) standFor(s *schema.Span) {
+	n.Span = s
+	n.StartNs, n.EndNs, n.Role, n.TaskKey, n.Step, n.Node, n.Failed, n.Hidden = s.StartNs, s.EndNs, s.Role, s.TaskKey, s.Step, s.Node, s.Failed, s.Hidden
 }
 
 func (n *node) isCall() bool { return n.Role == schema.RoleModel || n.Role == schema.RoleTool }
 
 // isExecution tells whether n is an execution's own span.
 func (n *node) isExecution() bool { return n.home != nil && n.home.node == n }
+
+// holdsNode tells whether n is m or lies above it.
+func (n *node) holdsNode(m *node) bool { return n.at <= m.at && m.at < n.past }
 
 func (n *node) isSend() bool { return n.Role == schema.RoleHTTP || n.Role == schema.RoleRPC }
 
@@ -55,21 +81,19 @@ func compareNodes(a, b *node) int { return compareSpans(a.Span, b.Span) }
 // recursion, so that depth costs nothing, and survives cycles of parents.
 func plant(spans []*schema.Span, opts Options) *tree {
 	t := &tree{slack: opts.OverlapSlackNs}
-	type identity struct {
-		trace schema.TraceID
-		span  schema.SpanID
-	}
-	byID := make(map[identity]*node, len(spans))
+	byID := make(map[identity]int32, len(spans))
 	all := make([]node, len(spans))
 	for i, s := range spans {
-		all[i].Span, all[i].base, all[i].stated = s, numberless(s.Name), s.Attempt
-		byID[identity{s.TraceID, s.SpanID}] = &all[i]
+		all[i].base, all[i].stated = numberless(s.Name), s.Attempt
+		all[i].standFor(s)
+		byID[identity{s.TraceID, s.SpanID}] = int32(i)
 	}
 	for i := range all {
 		n := &all[i]
 		parent, ok := byID[identity{n.TraceID, n.ParentID}]
-		if ok && parent != n {
-			n.parent = parent
+		if ok && int(parent) != i {
+			n.parent = &all[parent]
+			parent := n.parent
 			parent.children = append(parent.children, n) // in time's order, for spans are
 			continue
 		}
@@ -82,15 +106,19 @@ func plant(spans []*schema.Span, opts Options) *tree {
 			t.orphans++
 		}
 	}
+	t.adoptOrphans(all)
 	t.adoptByChildlessWrappers(all)
 	t.foldParts(all)
-	t.order()
+	t.order(len(all))
 	t.nestViews()
 	return t
 }
 
 // order lists the nodes, parents before children and siblings by time.
-func (t *tree) order() {
+func (t *tree) order(size int) {
+	if t.nodes == nil {
+		t.nodes = make([]*node, 0, size)
+	}
 	t.nodes = t.nodes[:0]
 	slices.SortFunc(t.roots, compareNodes)
 	stack := slices.Clone(t.roots)
@@ -103,18 +131,28 @@ func (t *tree) order() {
 			stack = append(stack, n.children[i])
 		}
 	}
+	for i, n := range t.nodes {
+		n.at, n.past = int32(i), int32(i)+1
+	}
+	for i := len(t.nodes) - 1; i >= 0; i-- {
+		if n := t.nodes[i]; n.parent != nil {
+			n.parent.past = max(n.parent.past, n.past)
+		}
+	}
 }
 
 // cutCycles makes roots of spans whose parents lead back to themselves.
 func (t *tree) cutCycles(all []node) {
-	reached := make(map[*node]bool, len(all))
+	reached := 0
+	var stack []*node
 	mark := func(from *node) {
-		stack := []*node{from}
+		stack = append(stack[:0], from)
 		for len(stack) > 0 {
 			n := stack[len(stack)-1]
 			stack = stack[:len(stack)-1]
-			if !reached[n] {
-				reached[n] = true
+			if !n.reached {
+				n.reached = true
+				reached++
 				stack = append(stack, n.children...)
 			}
 		}
@@ -122,11 +160,11 @@ func (t *tree) cutCycles(all []node) {
 	for _, r := range t.roots {
 		mark(r)
 	}
-	if len(reached) == len(all) {
+	if reached == len(all) {
 		return
 	}
 	for i := range all {
-		if n := &all[i]; !reached[n] {
+		if n := &all[i]; !n.reached {
 			n.parent.children = slices.DeleteFunc(n.parent.children, func(c *node) bool { return c == n })
 			n.parent, n.orphan = nil, true
 			t.roots = append(t.roots, n)
@@ -319,6 +357,6 @@ func (t *tree) nestViews() {
 	}
 	if len(into) > 0 {
 		t.move(into)
-		t.order()
+		t.order(len(t.nodes))
 	}
 }

@@ -13,16 +13,7 @@ type lostAttempt struct {
 // markWaste finds what lay below lost attempts, and the time of the outermost ones,
 // each instant counted once per step.
 func (a *account) markWaste() {
-	lost := make(map[*node]bool, len(a.tree.nodes)) // the span lies in a lost attempt
 	var outermost []*lostAttempt
-	insideLost := func(e *execution) bool {
-		for o := e; o != nil; o = o.outer {
-			if o.lost && !o.view {
-				return true
-			}
-		}
-		return false
-	}
 	for _, e := range a.executions {
 		if e.lost && !e.view && !insideLost(e.outer) {
 			outermost = append(outermost, &lostAttempt{step: e.step, start: e.start, end: e.end, exec: e})
@@ -33,12 +24,12 @@ func (a *account) markWaste() {
 			continue
 		}
 		switch {
-		case n.parent != nil && lost[n.parent] && !n.isExecution():
-			lost[n] = true
+		case n.parent != nil && n.parent.lost && !n.isExecution():
+			n.lost = true
 		case insideLost(n.exec):
-			lost[n] = true
+			n.lost = true
 		case n.unitLost || n.attempt != nil && n.attempt.failed:
-			lost[n] = true
+			n.lost = true
 			if row := orAttempt(n.attempt, n.lead); row != nil {
 				outermost = append(outermost, &lostAttempt{step: n.exec.step, start: n.StartNs, end: n.EndNs, call: row})
 			}
@@ -46,11 +37,11 @@ func (a *account) markWaste() {
 	}
 	for _, c := range a.calls {
 		if c.node != nil {
-			c.wasted = lost[c.node]
+			c.wasted = c.node.lost
 		} else {
 			c.wasted = insideLost(c.exec)
 		}
-		if c.unit != nil && c.unit.parent != nil && lost[c.unit.parent] || c.node == nil {
+		if c.unit != nil && c.unit.parent != nil && c.unit.parent.lost || c.node == nil {
 			c.waitNs = 0 // inside an outer lost attempt, whose time holds it
 		}
 	}
@@ -61,6 +52,25 @@ func (a *account) markWaste() {
 		}
 	}
 	countOnce(outermost)
+}
+
+// insideLost tells whether e is a lost attempt or lies in one.
+func insideLost(e *execution) bool {
+	var near [16]*execution // enough for nearly all, and no allocation
+	path := near[:0]
+	inside := false
+	for o := e; o != nil && !inside; o = o.outer {
+		if o.lostKnown {
+			inside = o.insideLost
+			break
+		}
+		inside = o.lost && !o.view
+		path = append(path, o)
+	}
+	for _, o := range path {
+		o.lostKnown, o.insideLost = true, inside
+	}
+	return inside
 }
 
 func orAttempt(c, other *callAttempt) *callAttempt {

@@ -17,13 +17,15 @@ var (
 	strands      = instrumentation{name: "strands", scopes: []string{"strands.telemetry"}, read: (*reading).readAgentName}
 	openAIAgents = instrumentation{name: "openai-agents", scopes: []string{"openinference.instrumentation.openai_agents", "opentelemetry.instrumentation.genai.openai_agents",
 		"opentelemetry.instrumentation.openai_agents", "logfire.openai_agents"}, read: (*reading).readOpenAIAgents}
-	crewAI      = instrumentation{name: "crewai", scopes: []string{"openinference.instrumentation.crewai"}, read: (*reading).readAgentSpan}
-	instructor  = instrumentation{name: "instructor", scopes: []string{"openinference.instrumentation.instructor"}, read: (*reading).readAgentSpan}
-	liteLLM     = instrumentation{name: "litellm", scopes: []string{"openinference.instrumentation.litellm", "litellm"}, marks: []string{"litellm.call_id", "litellm.provider.model"}, read: (*reading).readLiteLLM}
-	openLIT     = instrumentation{name: "openlit", scopes: []string{"openlit.instrumentation.langgraph", "openlit.instrumentation.langchain"}, read: (*reading).readOpenLIT}
-	genAILang   = instrumentation{name: "otel-genai-langchain", scopes: []string{"opentelemetry.instrumentation.genai.langchain"}, read: (*reading).readAgentName}
-	openAIv2    = instrumentation{name: "otel-openai-v2", scopes: []string{"opentelemetry.instrumentation.openai_v2"}, read: (*reading).readAgentName}
-	traceloopAI = instrumentation{name: "openllmetry-openai", scopes: []string{"opentelemetry.instrumentation.openai"}, read: (*reading).readTraceloopOpenAI}
+	crewAI       = instrumentation{name: "crewai", scopes: []string{"openinference.instrumentation.crewai"}, read: (*reading).readAgentSpan}
+	instructor   = instrumentation{name: "instructor", scopes: []string{"openinference.instrumentation.instructor"}, read: (*reading).readAgentSpan}
+	liteLLM      = instrumentation{name: "litellm", scopes: []string{"openinference.instrumentation.litellm", "litellm"}, marks: []string{"litellm.call_id", "litellm.provider.model"}, read: (*reading).readLiteLLM}
+	openLIT      = instrumentation{name: "openlit", scopes: []string{"openlit.instrumentation.langgraph", "openlit.instrumentation.langchain"}, read: (*reading).readOpenLIT}
+	autogen      = instrumentation{name: "autogen", scopes: []string{"autogen-core"}, read: (*reading).readAgentName}
+	openLITCalls = instrumentation{name: "openlit-client", scopes: []string{"openlit.instrumentation."}, read: (*reading).readOpenLITClient}
+	genAILang    = instrumentation{name: "otel-genai-langchain", scopes: []string{"opentelemetry.instrumentation.genai.langchain"}, read: (*reading).readAgentName}
+	openAIv2     = instrumentation{name: "otel-openai-v2", scopes: []string{"opentelemetry.instrumentation.openai_v2"}, read: (*reading).readAgentName}
+	traceloopAI  = instrumentation{name: "openllmetry-openai", scopes: []string{"opentelemetry.instrumentation.openai"}, read: (*reading).readTraceloopOpenAI}
 )
 
 // readAgentSpan reads a span that is OpenInference's where it says so.
@@ -159,6 +161,15 @@ func (r *reading) readOpenLIT() {
 	}
 	if row.Provider == "langchain" || row.Provider == "langgraph" {
 		row.Provider = ""
+	}
+}
+
+// readOpenLITClient: a client's call that failed has its name (`chat gpt-4o`) and no attributes.
+func (r *reading) readOpenLITClient() {
+	row := r.row
+	op, model, _ := strings.Cut(row.Name, " ")
+	if role := genAIRoles[op]; row.Role == schema.RoleOther && row.ClientKind && role == schema.RoleModel {
+		row.Role, row.Model = role, orElse(row.Model, model)
 	}
 }
 

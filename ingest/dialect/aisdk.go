@@ -22,11 +22,12 @@ var (
 		marks:  []string{"ai.operationId"},
 		read:   (*reading).readAISDK,
 	}
-	aiSDK7 = instrumentation{name: aiSDK7Name, scopes: []string{"gen_ai"}, read: (*reading).readAgentName}
+	aiSDK7 = instrumentation{name: aiSDK7Name, scopes: []string{"gen_ai"}, read: (*reading).readAISDK7}
 )
 
 func (r *reading) readAISDK() {
 	row, a := r.row, r.attrs
+	row.FinishReason = orElse(clip(a.text("ai.response.finishReason"), maxText), row.FinishReason)
 	switch op := a.text("ai.operationId"); {
 	case strings.HasSuffix(op, ".doGenerate"), strings.HasSuffix(op, ".doStream"), strings.HasSuffix(op, ".doEmbed"):
 		row.Role = schema.RoleModel
@@ -35,7 +36,6 @@ func (r *reading) readAISDK() {
 		// ai.usage.tokens is what an embedding read.
 		r.tokens("ai.usage.inputTokens", "ai.usage.promptTokens", "gen_ai.usage.input_tokens", "ai.usage.tokens")(&row.InputTokens)
 		r.tokens("ai.usage.outputTokens", "ai.usage.completionTokens", "gen_ai.usage.output_tokens")(&row.OutputTokens)
-		row.FinishReason = clip(a.text("ai.response.finishReason"), maxText)
 		if row.FinishReason == "error" {
 			row.Failed = true // a stream that broke: both spans look well
 		}
@@ -48,6 +48,7 @@ func (r *reading) readAISDK() {
 		row.Role, row.Model = schema.RoleChain, ""
 		row.InputTokens, row.OutputTokens = schema.Unknown, schema.Unknown
 	}
+	r.clearSpreadError()
 	if r.writtenByAISDK7() {
 		row.Dialect = aiSDK7Name
 	}
@@ -78,6 +79,28 @@ func (r *reading) writtenByAISDK7() bool {
 		}
 	}
 	return r.attrs.has("ai.prompt.toolChoice") && !r.attrs.has("ai.prompt.tools")
+}
+
+func (r *reading) readAISDK7() {
+	r.readAgentName()
+	r.clearSpreadError()
+}
+
+// clearSpreadError: OpenInference's processor for the SDK gives the first error of a
+// trace to every span that ends well after it. The SDK records an exception with each
+// error of its own, and a finish reason with each answer.
+func (r *reading) clearSpreadError() {
+	row := r.row
+	if !row.Failed || !r.attrs.has("openinference.span.kind") || row.FinishReason == "" || row.FinishReason == "error" {
+		return
+	}
+	for _, event := range r.span.Events().All() {
+		if event.Name() == "exception" {
+			return
+		}
+	}
+	row.Failed, row.ErrorClass, row.HTTPStatus = false, "", 0
+	row.StatedAttempts, row.StatedExhausted = 0, false
 }
 
 // readAgentName takes an agent's name as the name of the call site.

@@ -71,7 +71,10 @@ func (r *reading) readLangfuseClient(usage gjson.Result) {
 	r.usage(usage, "prompt_tokens", "completion_tokens")
 	r.usage(usage, "input_tokens", "output_tokens")
 	row.ResponseModel = orElse(row.ResponseModel, row.Model)
-	if r.attrs.has("langfuse.observation.completion_start_time") && !usage.Exists() && !row.Failed {
+	// The wrapper for JavaScript leaves no span at all of a stream that broke, so that of
+	// streams which did not, the ones before are not observable.
+	streamed := row.Name == "OpenAI.chat" && gjson.Get(r.attrs.text("langfuse.observation.model.parameters"), "stream").Bool()
+	if streamed || r.attrs.has("langfuse.observation.completion_start_time") && !usage.Exists() && !row.Failed {
 		row.Dialect = "langfuse-stream"
 	}
 }

@@ -37,8 +37,9 @@ type instrumentation struct {
 
 // instrumentations are tried in order; the first that claims a span reads it.
 var instrumentations = []instrumentation{
-	langfuse, openAIAgents, crewAI, instructor, liteLLM, openInference, langSmith, traceloopAI, traceloop, openLLMetry, mlflow,
-	aiSDK, aiSDK7, mastra, temporal, grpcGo, awsGo, botocore, undici, pydanticAI, logfire, googleADK, strands, openLIT, genAILang, openAIv2,
+	langfuse, aiSDK, aiSDK7, openAIAgents, crewAI, instructor, liteLLM, openInferenceOpenAI, openInference, langSmith, traceloopAI, traceloop, openLLMetry, mlflow,
+	mastra, temporal, grpcGo, awsGo, botocore, undici, pydanticAI, logfire, googleADK, strands,
+	openLIT, openLITCalls, autogen, genAILang, openAIv2,
 }
 
 // Normalise reads every span of td into its row, using only what the span itself

@@ -1,6 +1,9 @@
 package dialect
 
 import (
+	"regexp"
+	"strings"
+
 	"github.com/cespare/xxhash/v2"
 	"github.com/tidwall/gjson"
 
@@ -17,6 +20,17 @@ var openInference = instrumentation{
 	read:   (*reading).readOpenInference,
 }
 
+// OpenInference's instrumentation of the OpenAI client for JavaScript: a call that fails
+// leaves no span.
+var openInferenceOpenAI = instrumentation{
+	name:   "client-js",
+	scopes: []string{"@arizeai/openinference-instrumentation-openai"},
+	read:   (*reading).readOpenInference,
+}
+
+// turnOfAgent is what smolagents calls an agent's turns.
+var turnOfAgent = regexp.MustCompile(`^Step \d+$`)
+
 var openInferenceRoles = map[string]schema.Role{
 	"LLM": schema.RoleModel, "EMBEDDING": schema.RoleModel, "RERANKER": schema.RoleModel,
 	"TOOL": schema.RoleTool, "CHAIN": schema.RoleChain, "AGENT": schema.RoleChain, "RETRIEVER": schema.RoleChain,
@@ -27,6 +41,17 @@ func (r *reading) readOpenInference() {
 	row, a := r.row, r.attrs
 	if role, ok := openInferenceRoles[a.text("openinference.span.kind")]; ok {
 		row.Role = role
+	}
+	switch {
+	case strings.HasSuffix(row.Scope, ".llama_index") && strings.Contains(row.Name, "._"):
+		row.Role = schema.RoleAuxiliary // a helper of the client, which it marks like the call
+	case strings.HasSuffix(row.Scope, ".smolagents"):
+		if row.Failed {
+			row.Dialect = "smolagents" // what the agent does about it has no mark
+		}
+		if turnOfAgent.MatchString(row.Name) {
+			row.Role = schema.RoleAuxiliary // an agent's turn: the next is no repeat of one that failed
+		}
 	}
 	row.FallbackWrapper = row.Role == schema.RoleChain && row.Name == "RunnableWithFallbacks"
 	if row.Role == schema.RoleModel {

@@ -11,17 +11,18 @@ import (
 
 // OpenLLMetry (Traceloop). In Python the tree is whole: metadata as association
 // properties, run tags inside the JSON of a task's input. In JavaScript there is no
-// hierarchy and no node's name: what it hides is not observable.
+// hierarchy and no node's name of a framework: what it hides is not observable. Of a
+// client there, a call that fails leaves no span.
 var openLLMetry = instrumentation{
 	name:   "openllmetry",
-	scopes: []string{"opentelemetry.instrumentation.langchain", "@traceloop/"},
+	scopes: []string{"opentelemetry.instrumentation.langchain", "@traceloop/instrumentation-"},
 	marks:  []string{"traceloop.span.kind", "traceloop.association.properties.ls_integration"},
 	read:   (*reading).readOpenLLMetry,
 }
 
 // traceloop reads the functions of an application that Traceloop's decorators wrap:
 // @workflow, @task, @agent and @tool. A task is a step of its workflow.
-var traceloop = instrumentation{name: "traceloop", scopes: []string{"traceloop.tracer"}, read: (*reading).readTraceloop}
+var traceloop = instrumentation{name: "traceloop", scopes: []string{"traceloop.tracer", "@traceloop/node-server-sdk"}, read: (*reading).readTraceloop}
 
 func (r *reading) readTraceloop() {
 	row, a := r.row, r.attrs
@@ -43,8 +44,11 @@ var openLLMetryRoles = map[string]schema.Role{
 
 func (r *reading) readOpenLLMetry() {
 	row, a := r.row, r.attrs
-	if strings.HasPrefix(row.Scope, "@traceloop/") {
+	if client, ok := strings.CutPrefix(row.Scope, "@traceloop/instrumentation-"); ok {
 		row.Dialect = "openllmetry-js"
+		if client != "langchain" && client != "llamaindex" {
+			row.Dialect = "client-js" // a client's calls lie in the application's own spans
+		}
 	}
 	if role, ok := openLLMetryRoles[a.text("traceloop.span.kind")]; ok && row.Role != schema.RoleModel {
 		row.Role = role

@@ -36,6 +36,8 @@ var hidden = []struct {
 	{"py-otel-genai-langchain*/*", unseen("steps"), "calls without nodes"},
 	{"py-openlit/*", []string{"call>", "calls", "executions>", "fallbacks>", "tokens", "node>", "orchestrator>", "worker", "steps"}, "no task ids, no wrappers, no spans for async calls, tool nodes and subgraph nodes"},
 	{"ai-sdk-7*/*", []string{"call", "calls"}, "one span for all attempts"},
+	{"openinference-openai-js/*", []string{"call", "calls", "fallbacks"}, "a call of the client that fails leaves no span"},
+	{"openllmetry-openai-js/*", []string{"call", "calls", "fallbacks"}, "a call of the client that fails leaves no span"},
 	{"mastra/*", []string{"call", "node", "calls", "executions", "fallbacks"}, "one span for all attempts"},
 	{"mastra/a*_agent_*", []string{"steps"}, "no step"},
 	{"mastra/e_fallback", []string{"steps"}, "no step"},
@@ -67,6 +69,8 @@ var hidden = []struct {
 	{"httpx-only/*", []string{"call", "calls", "fallbacks", "tokens"}, "sends only"},
 	{"openinference-instructor*/*", []string{"call", "calls", "tokens"}, "repeats inside one span"},
 	{"litellm-oi/*", []string{"call", "calls", "tokens"}, "repeats inside one span"},
+	{"autogen/*", []string{"call", "calls", "tokens"}, "no model spans"},
+	{"smolagents/*", []string{"call"}, "what an agent does about a failed turn has no mark"},
 	{"litellm-otel/*", unseen("steps"), "failed requests have no spans"},
 	{"logfire-openai/*", []string{"tokens>"}, "a stream that broke states no tokens"},
 	{"litellm-otel-reqspan/*", []string{"call", "calls", "fallbacks", "tokens"}, "repeats inside one span"},
@@ -88,7 +92,7 @@ var sends = []string{
 var hiddenSends = []string{"otelhttp-go/outside", "openai-go/no_http_spans", "httpx-only/transport_retries"}
 
 // dropsOwnSpans are instrumentations whose default processor drops the application's own spans.
-var dropsOwnSpans = []string{"langfuse", "langsmith-traceable", "py-langfuse"}
+var dropsOwnSpans = []string{"py-langfuse-plus-oi", "langfuse", "langsmith-traceable", "py-langfuse"}
 
 // spellings are captures of many spellings of one thing, or with more than one right
 // answer: only the identities are judged.

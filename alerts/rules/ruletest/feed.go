@@ -233,13 +233,6 @@ func (f *feed) Window(_ context.Context, q signals.Query) ([]signals.Sample, err
 	for _, s := range sums {
 		samples = append(samples, s)
 	}
-	slices.SortFunc(samples, func(a, b signals.Sample) int {
-		for _, d := range signals.Dimensions() {
-			if c := cmp.Compare(a.Labels.Get(d), b.Labels.Get(d)); c != 0 {
-				return c
-			}
-		}
-		return 0
-	})
+	slices.SortFunc(samples, func(a, b signals.Sample) int { return a.Labels.Compare(b.Labels) })
 	return samples, nil
 }
