@@ -7,6 +7,7 @@ import (
 	"net"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 
 	"github.com/prometheus/alertmanager/alert"
 	"github.com/prometheus/alertmanager/notify"
@@ -14,14 +15,19 @@ import (
 
 // contained keeps a receiver that panics from ending the process. It counts as a failure that may be tried again. One
 // that hangs is ended by its context, as every receiver of Alertmanager is.
-type contained struct{ integration notify.Integration }
+type contained struct {
+	integration notify.Integration
+	underWay    *atomic.Int64
+}
 
-func contain(i notify.Integration, receiver string) notify.Integration {
-	return notify.NewIntegration(&contained{i}, &i, i.Name(), i.Index(), receiver)
+func contain(i notify.Integration, receiver string, underWay *atomic.Int64) notify.Integration {
+	return notify.NewIntegration(&contained{i, underWay}, &i, i.Name(), i.Index(), receiver)
 }
 
 func (c *contained) Notify(ctx context.Context, alerts ...*alert.Alert) (verdict notify.NotifyVerdict) {
+	c.underWay.Add(1)
 	defer func() {
+		c.underWay.Add(-1)
 		if p := recover(); p != nil {
 			verdict = notify.Retry(0, fmt.Errorf("%s panicked: %v\n%s", c.integration.String(), p, debug.Stack()), notify.DefaultReason)
 		}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -27,7 +28,7 @@ func (panicking) SendResolved() bool { return true }
 
 func TestAReceiverThatPanicsIsAFailure(t *testing.T) {
 	t.Parallel()
-	i := contain(notify.NewIntegration(panicking{}, panicking{}, "webhook", 3, "team"), "team")
+	i := contain(notify.NewIntegration(panicking{}, panicking{}, "webhook", 3, "team"), "team", new(atomic.Int64))
 	verdict := i.Notify(context.Background())
 	require.ErrorContains(t, verdict.Err(), "webhook[3] panicked: nil map")
 	require.True(t, verdict.ShouldRetry())

@@ -3,6 +3,7 @@ package delivery
 import (
 	"log/slog"
 	"net/url"
+	"sync/atomic"
 	"time"
 
 	amconfig "github.com/prometheus/alertmanager/config"
@@ -23,6 +24,7 @@ type parsed struct {
 	receivers    map[string][]notify.Integration
 	integrations int
 	intervener   *timeinterval.Intervener
+	underWay     atomic.Int64 // notifications that receivers have not answered
 }
 
 func parse(conf *amconfig.Config, external *url.URL, logger *slog.Logger, conns *connections) (*parsed, error) {
@@ -50,7 +52,7 @@ func parse(conf *amconfig.Config, external *url.URL, logger *slog.Logger, conns 
 			continue
 		}
 		for i := range integrations {
-			integrations[i] = contain(integrations[i], r.Name)
+			integrations[i] = contain(integrations[i], r.Name, &p.underWay)
 		}
 		p.receivers[r.Name] = integrations
 		p.integrations += len(integrations)
@@ -88,6 +90,9 @@ func (p *parsed) warn(logger *slog.Logger, retention time.Duration) {
 	})
 }
 
+// answerTimeout is how long the end of a configuration waits for answers of receivers.
+const answerTimeout = 2 * time.Second
+
 // generation is what runs of one configuration, and is replaced as a whole by the next one.
 type generation struct {
 	*parsed
@@ -114,9 +119,13 @@ func (g *generation) run(e *embedded) {
 	g.dispatcher.WaitForLoading()
 }
 
+// stop first gives receivers a moment to answer: a notification that is interrupted is sent again by what comes next.
 func (g *generation) stop() {
 	if g == nil {
 		return
+	}
+	for end := time.Now().Add(answerTimeout); g.underWay.Load() > 0 && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
 	}
 	g.inhibitor.Stop()
 	g.dispatcher.Stop()

@@ -38,6 +38,26 @@ func TestRestartRepeatsNothingAndLosesNothing(t *testing.T) {
 	}, hook.told())
 }
 
+func TestRestartAndReloadLetReceiversAnswer(t *testing.T) {
+	t.Parallel()
+	hook := newWebhook(t)
+	hook.answer(func(*http.Request) int {
+		time.Sleep(200 * time.Millisecond)
+		return http.StatusOK
+	})
+	d := start(t, hook.config(""))
+	first, second := firing("First"), firing("Second")
+	d.put(t, first)
+	hook.waitFor(t, "firing First") // and not answered
+	require.NoError(t, d.Reload(t.Context()))
+	d.put(t, second)
+	hook.waitFor(t, "firing Second")
+	d.restart(t)
+	d.put(t, first, second, firing("Third"))
+	hook.waitFor(t, "firing Third")
+	require.Equal(t, map[string]int{"firing First": 1, "firing Second": 1, "firing Third": 1}, hook.told())
+}
+
 func TestKillsRepeatAtMostOnceEachAndLoseNothing(t *testing.T) {
 	t.Parallel()
 	hook := newWebhook(t)
