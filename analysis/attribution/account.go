@@ -144,6 +144,7 @@ func accountRun(group *runGroup, opts Options) Run {
 	a.models = modelNamesOf(group.spans)
 	a.findExecutions()
 	a.observe()
+	a.findLimits()
 	a.findCalls()
 	a.placeViolations()
 	a.chargeExecutions()

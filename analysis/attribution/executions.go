@@ -59,6 +59,7 @@ type execution struct {
 	wastedNs int64 // its own part of the time of outermost lost attempts
 	waitNs   int64 // since the end of the attempt it repeats
 
+	limits   map[Layer]int // attempts that each layer allows, as spans in it state
 	calls    []*callAttempt
 	index    int // in Run.Attempts
 	hidden   layerSet

@@ -186,7 +186,7 @@ type Step struct {
 	Wasted        Wasted       `json:"wasted"`
 	Outcome       Outcome      `json:"outcome"`
 	Factorisation string       `json:"factorisation"`
-	WorstCase     int          `json:"worst_case,omitempty"` // of the stated limits, as calls; 0 where none is stated
+	WorstCase     int          `json:"worst_case,omitempty"` // product of the stated limits of all layers, as attempts of the innermost; 0 where none is stated
 	StepLimit     int          `json:"step_limit"`
 	OverBudget    bool         `json:"over_budget"`
 	Evidence      []Evidence   `json:"evidence"`

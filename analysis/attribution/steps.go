@@ -110,7 +110,7 @@ func (a *account) stepOf(run *Run, name string, executions []*execution) Step {
 	s.Outcome = a.stepOutcome(visits)
 	s.StepLimit = a.stepLimit(name, executions)
 	s.OverBudget = s.RetriesTotal != nil && s.StepLimit > 0 && *s.RetriesTotal > s.StepLimit
-	a.factorise(&s, visits)
+	a.factorise(&s, visits, executions)
 	slices.Sort(s.Evidence)
 	for e, n := range errors {
 		e.Count = n
@@ -202,9 +202,8 @@ func (a *account) stepLimit(name string, executions []*execution) int {
 
 // factorise finds the largest number of attempts in each layer, and what the stated
 // limits allow at worst.
-func (a *account) factorise(s *Step, visits []*visit) {
+func (a *account) factorise(s *Step, visits []*visit, executions []*execution) {
 	worker, orchestrator, node, call, transport := 1, 1, 1, 1, 1
-	limits := make(map[Layer]int)
 	for _, v := range visits {
 		workers, rounds, nodes := 1, 1, 1
 		for _, e := range v.executions {
@@ -220,9 +219,6 @@ func (a *account) factorise(s *Step, visits []*visit) {
 			case LayerTransport, LayerCall, "":
 			}
 			worker, orchestrator, node = max(worker, workers), max(orchestrator, rounds), max(node, nodes)
-			if e.node != nil && e.node.AttemptLimit > 0 {
-				limits[LayerNode] = max(limits[LayerNode], int(e.node.AttemptLimit))
-			}
 			for _, c := range e.calls {
 				op := c.op.resolve()
 				if op.countedIn != e {
@@ -236,14 +232,9 @@ func (a *account) factorise(s *Step, visits []*visit) {
 				case LayerNode, LayerOrchestrator, LayerWorker, ChargeFallback, "":
 				}
 				transport, call = max(transport, op.tries[0]), max(call, op.tries[1])
-				if op.limit > 0 {
-					limits[LayerCall] = max(limits[LayerCall], op.limit)
-				}
 			}
 		}
 	}
 	s.Factorisation = factors(worker, orchestrator, node, call, transport)
-	if len(limits) > 0 {
-		s.WorstCase = max(limits[LayerNode], 1) * max(limits[LayerCall], 1)
-	}
+	s.WorstCase = worstCase(executions)
 }
