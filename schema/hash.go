@@ -9,9 +9,11 @@ import (
 
 // Hash is the hash of the span's content: of every field but ReceivedNs and
 // ContentHash itself, so that one span hashes alike however often and whenever it
-// is delivered.
+// is delivered. Its highest byte is how many fields the span states, at most 255, so
+// that of two contents of one id with one end the larger hash is that of the one
+// that says more.
 func (s *Span) Hash() uint64 {
-	h := hasher{xxhash.New()}
+	h := hasher{Digest: xxhash.New(), said: new(int)}
 	h.bytes(s.TraceID[:])
 	h.bytes(s.SpanID[:])
 	h.bytes(s.ParentID[:])
@@ -28,6 +30,7 @@ func (s *Span) Hash() uint64 {
 	h.uint64(math.Float64bits(s.CostUSD))
 	h.uint64(s.InputHash)
 	h.uint64(s.ItemHash)
+	h.says(!math.IsNaN(s.CostUSD) && s.CostUSD != 0, s.InputHash != 0, s.ItemHash != 0)
 	h.ints(int64(len(s.RetryEvents)), int64(len(s.Violations)), int64(len(s.UnfinishedSteps)))
 	for _, e := range s.RetryEvents {
 		h.ints(e.TimeNs, int64(e.Attempt), int64(e.HTTPStatus))
@@ -38,11 +41,22 @@ func (s *Span) Hash() uint64 {
 		h.ints(v.TimeNs)
 	}
 	h.texts(s.UnfinishedSteps...)
-	return h.Sum64()
+	return uint64(min(*h.said, math.MaxUint8))<<56 | h.Sum64()>>8
 }
 
 // hasher writes fields with their lengths, so that no two rows share an encoding.
-type hasher struct{ *xxhash.Digest }
+type hasher struct {
+	*xxhash.Digest
+	said *int // fields that are stated
+}
+
+func (h hasher) says(stated ...bool) {
+	for _, yes := range stated {
+		if yes {
+			*h.said++
+		}
+	}
+}
 
 func (h hasher) uint64(n uint64) {
 	var b [8]byte
@@ -53,6 +67,7 @@ func (h hasher) uint64(n uint64) {
 func (h hasher) ints(values ...int64) {
 	for _, n := range values {
 		h.uint64(uint64(n)) // the bits, not the value
+		h.says(n != 0 && n != Unknown)
 	}
 }
 
@@ -62,6 +77,7 @@ func (h hasher) texts(values ...string) {
 	for _, s := range values {
 		h.uint64(uint64(len(s)))
 		_, _ = h.WriteString(s)
+		h.says(s != "")
 	}
 }
 
@@ -72,5 +88,6 @@ func (h hasher) flags(values ...bool) {
 			b = 1
 		}
 		_, _ = h.Write([]byte{b})
+		h.says(on)
 	}
 }

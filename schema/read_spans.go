@@ -21,11 +21,12 @@ type TraceSpans struct {
 	TraceID    TraceID
 	Spans      []Span
 	InsertedUs int64            // the newest insert, microseconds since the epoch by the store's clock
+	Conflicts  int              // contents of spans beyond their first, as far as the store still holds them
 	Inserts    map[uint64]int64 // token of an insert → when, microseconds since the epoch by the store's clock
 }
 
 // SpansOfTraces reads all spans of the traces, in no order. Of two contents with
-// one id it keeps the one that ends later, then the one with the larger hash. It
+// one id it keeps the one that ends later, then the one that says more (Span.Hash). It
 // returns ErrTooManySpans if the store holds more than limit rows of them.
 // Traces without spans are left out.
 func SpansOfTraces(ctx context.Context, conn driver.Conn, ids []TraceID, limit int) (map[TraceID]*TraceSpans, error) {
@@ -123,6 +124,8 @@ type spanReader struct {
 	at    map[spanKey]int // position in TraceSpans.Spans
 	limit int
 	rows  int
+
+	contents map[spanKey]map[uint64]struct{} // hashes, of the spans that have several
 }
 
 func (r *spanReader) read(ctx context.Context, conn driver.Conn, c cluster) error {
@@ -176,9 +179,27 @@ func (r *spanReader) keep(s *Span, insertedUs int64, token uint64) {
 	kept := &t.Spans[i]
 	switch c := cmp.Or(cmp.Compare(s.EndNs, kept.EndNs), cmp.Compare(s.ContentHash, kept.ContentHash)); {
 	case c > 0:
+		r.differ(t, kept, s)
 		*kept = *s
+	case c < 0:
+		r.differ(t, kept, s)
 	case c == 0:
 		kept.ReceivedNs = min(kept.ReceivedNs, s.ReceivedNs)
+	}
+}
+
+// differ counts the contents of one span beyond the first, each once.
+func (r *spanReader) differ(t *TraceSpans, a, b *Span) {
+	key := spanKey{a.TraceID, a.SpanID}
+	if r.contents == nil {
+		r.contents = make(map[spanKey]map[uint64]struct{})
+	}
+	if r.contents[key] == nil {
+		r.contents[key] = map[uint64]struct{}{a.ContentHash: {}}
+	}
+	if _, known := r.contents[key][b.ContentHash]; !known {
+		r.contents[key][b.ContentHash] = struct{}{}
+		t.Conflicts++
 	}
 }
 

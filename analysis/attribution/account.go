@@ -34,7 +34,7 @@ type identity struct {
 }
 
 // unique keeps one span of each identity: of two contents the later end wins, then
-// the larger content hash, never the arrival.
+// the larger content hash, whose highest byte is how much it says, never the arrival.
 func unique(spans []schema.Span) []*schema.Span {
 	// Positions, not pointers: a map without pointers costs the collector nothing.
 	at := make(map[identity]int32, len(spans))

@@ -37,6 +37,14 @@ func TestOneIDWithTwoContents(t *testing.T) {
 	other := with(span(1, 1, -1, "work", 0, 10), step("work"), failed("Other"))
 	a, b := theRun(t, account(early, other)), theRun(t, account(other, early))
 	assert.Equal(t, a.Steps[0].Errors, b.Steps[0].Errors, "of equal ends the content decides, not the order")
+
+	for _, bare := range []string{"a", "b", "c", "d", "e"} { // whatever the hashes are
+		less := with(span(1, 1, -1, "work", 0, 10), step(bare))
+		more := with(span(1, 1, -1, "work", 0, 10), step("work"), tokens(1, 2), failed("Full"))
+		for _, order := range [][]schema.Span{{less, more}, {more, less}} {
+			assert.Equal(t, "work", theRun(t, account(order...)).Steps[0].Step, "of equal ends the content that says more wins")
+		}
+	}
 }
 
 func TestExtremeTimesAndNames(t *testing.T) {

@@ -181,8 +181,35 @@ func (p *pass) rowsOf(g group, heads map[schema.TraceID]schema.LedgerHead) []sch
 		return bare
 	}
 	p.result.Runs += len(account.Runs)
+	p.check(account.Runs)
+	for _, t := range g.traces {
+		p.result.Conflicts += t.Conflicts
+	}
 	p.scheduleJudgement(account.Runs, rows)
 	return rows
+}
+
+// check counts the runs whose numbers contradict each other. Their ledger is written
+// all the same: a number that may be wrong is worth more than none.
+func (p *pass) check(runs []attribution.Run) {
+	for i := range runs {
+		broken := runs[i].BrokenIdentities()
+		if len(broken) == 0 {
+			continue
+		}
+		if p.result.Broken == nil {
+			p.result.Broken = make(map[attribution.Identity]int)
+		}
+		counted := make(map[attribution.Identity]bool)
+		for _, b := range broken {
+			if !counted[b.Identity] {
+				counted[b.Identity] = true
+				p.result.Broken[b.Identity]++
+			}
+		}
+		p.log.Error("The numbers of a run contradict each other. Its ledger is written all the same. Please report this.",
+			zap.String("run_id", runs[i].RunID), zap.Stringer("first", broken[0]), zap.Int("broken", len(broken)))
+	}
 }
 
 func (p *pass) accountOf(g group) (account attribution.Ledger, err error) {

@@ -14,6 +14,7 @@ import (
 	"go.opentelemetry.io/collector/extension/extensiontest"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
+	"github.com/retryledger/retryledger/analysis/attribution"
 	"github.com/retryledger/retryledger/internal/ledgerstore"
 )
 
@@ -110,6 +111,18 @@ func TestMetricsCount(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, want, sumOf(t, got), name)
 	}
+	m.add(t.Context(), Result{Conflicts: 2, Broken: map[attribution.Identity]int{attribution.IdentityTokens: 3}}, nil)
+	got, err := telemetry.GetMetric("retryledger_attribution_conflicting_spans")
+	require.NoError(t, err)
+	assert.Equal(t, int64(2), sumOf(t, got))
+	got, err = telemetry.GetMetric("retryledger_attribution_broken_identities")
+	require.NoError(t, err)
+	assert.Equal(t, int64(3), sumOf(t, got))
+	sum, ok := got.Data.(metricdata.Sum[int64])
+	require.True(t, ok)
+	name, ok := sum.DataPoints[0].Attributes.Value("identity")
+	require.True(t, ok)
+	assert.Equal(t, "tokens", name.AsString())
 	require.NoError(t, telemetry.Shutdown(t.Context()))
 }
 

@@ -4,12 +4,13 @@ import (
 	"context"
 	"errors"
 
+	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 )
 
 // metrics count what the passes do.
 type metrics struct {
-	traces, runs, failed, frozen, tooLarge, storeErrors metric.Int64Counter
+	traces, runs, failed, frozen, tooLarge, storeErrors, conflicts, broken metric.Int64Counter
 }
 
 func newMetrics(provider metric.MeterProvider) (*metrics, error) {
@@ -25,6 +26,8 @@ func newMetrics(provider metric.MeterProvider) (*metrics, error) {
 		{&m.failed, "retryledger_attribution_failed_traces", "{trace}", "Traces whose attribution failed."},
 		{&m.frozen, "retryledger_attribution_frozen_traces", "{trace}", "Traces whose spans are partly past their retention, so that the ledger was kept as it was."},
 		{&m.tooLarge, "retryledger_attribution_too_large_traces", "{trace}", "Traces with more spans than a run may have."},
+		{&m.conflicts, "retryledger_attribution_conflicting_spans", "{span}", "Rows that say other things of a span than another row of its id, again each time their run is accounted for."},
+		{&m.broken, "retryledger_attribution_broken_identities", "{run}", "Runs whose numbers broke the named identity of the ledger: a defect of retryledger."},
 		{&m.storeErrors, "retryledger_attribution_store_errors", "{pass}", "Passes that the store did not let through."},
 	} {
 		var err error
@@ -40,6 +43,10 @@ func (m *metrics) add(ctx context.Context, r Result, err error) {
 	m.failed.Add(ctx, int64(r.Failed))
 	m.frozen.Add(ctx, int64(r.Frozen))
 	m.tooLarge.Add(ctx, int64(r.TooLarge))
+	m.conflicts.Add(ctx, int64(r.Conflicts))
+	for identity, n := range r.Broken {
+		m.broken.Add(ctx, int64(n), metric.WithAttributes(attribute.String("identity", string(identity))))
+	}
 	if err != nil && ctx.Err() == nil {
 		m.storeErrors.Add(ctx, 1)
 	}

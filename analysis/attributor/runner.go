@@ -43,13 +43,18 @@ const (
 
 // Result is what one pass did.
 type Result struct {
-	Traces   int  // traces whose rows were written
-	Runs     int  // runs that were accounted for
-	Deferred int  // traces left for later, for their run grows
-	Frozen   int  // traces whose spans are partly gone, so that the ledger is kept as it is
-	Failed   int  // traces whose attribution failed
-	TooLarge int  // traces with more spans than a run may have
-	Behind   bool // more is waiting: begin the next pass at once
+	Traces   int // traces whose rows were written
+	Runs     int // runs that were accounted for
+	Deferred int // traces left for later, for their run grows
+	Frozen   int // traces whose spans are partly gone, so that the ledger is kept as it is
+	Failed   int // traces whose attribution failed
+	TooLarge int // traces with more spans than a run may have
+	// Conflicts are rows that say other things of a span than another row of its id,
+	// again each time their run is accounted for.
+	Conflicts int
+	// Broken says how many runs broke an identity of the ledger, nil if none did.
+	Broken map[attribution.Identity]int
+	Behind bool // more is waiting: begin the next pass at once
 }
 
 // Runner accounts for the runs of one store. What it remembers only saves work:

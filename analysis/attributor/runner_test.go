@@ -187,8 +187,11 @@ func simpleAccount(spans []schema.Span, opts attribution.Options) (account attri
 		if s.ParentID.IsZero() {
 			run.Completion = "unflagged"
 		}
+		if !slices.ContainsFunc(run.Steps, func(known attribution.Step) bool { return known.Step == s.Step }) {
+			run.Steps = append(run.Steps, attribution.Step{Step: s.Step})
+		}
 		run.Attempts = append(run.Attempts, attribution.Attempt{
-			TraceID: s.TraceID, SpanID: s.SpanID, Parent: -1, Operation: -1, ViewOf: -1, Grain: attribution.GrainCall, Step: s.Step,
+			TraceID: s.TraceID, SpanID: s.SpanID, Parent: -1, Operation: -1, ViewOf: -1, Grain: attribution.GrainWork, Step: s.Step, Ordinal: 1,
 			StartNs: s.StartNs, EndNs: s.EndNs, InputTokens: schema.Unknown, OutputTokens: schema.Unknown, CostUSD: math.NaN(), Counted: true,
 		})
 	}
