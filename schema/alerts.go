@@ -145,6 +145,8 @@ type AlertFilter struct {
 	Since, Until time.Time         // [Since, Until)
 	Rule         string            //
 	Labels       map[string]string // values of service, environment, version, step and provider
+	Group        *AlertGroup       // this group and no other
+	Fingerprint  *uint64           // of transitions only: samples have none
 	Limit        int               // the latest so many; at most MaxAlertRows, which is the default
 }
 
@@ -165,6 +167,13 @@ func (f AlertFilter) query(table, at, columns string) (text string, args []any, 
 	}
 	if f.Rule != "" {
 		add("rule = ?", f.Rule)
+	}
+	if f.Group != nil {
+		add("(service, environment, version, step, provider) = (?, ?, ?, ?, ?)", f.Group.Service)
+		args = append(args, f.Group.Environment, f.Group.Version, f.Group.Step, f.Group.Provider)
+	}
+	if f.Fingerprint != nil {
+		add("fingerprint = ?", *f.Fingerprint)
 	}
 	for _, name := range slices.Sorted(maps.Keys(f.Labels)) {
 		if !slices.Contains(groupNames, name) {

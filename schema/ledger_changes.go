@@ -70,6 +70,27 @@ func LedgerSince(ctx context.Context, conn driver.Conn, since time.Time, take fu
 	return nil
 }
 
+// eventSlack is by how much an event of a trace may lie before the end of its first
+// span: an attempt known from an event ends within a span.
+const eventSlack = time.Hour
+
+// LedgerBetween hands the current row of each trace that may have something that ended
+// in (from, to] to take. They are brief, see briefColumns. An error of take ends it.
+func LedgerBetween(ctx context.Context, conn driver.Conn, from, to time.Time, take func(*LedgerRow) error) error {
+	err := readRows(ctx, conn, "SELECT "+readList(briefColumns)+" FROM ledger FINAL WHERE last_end_ns > ? AND first_end_ns <= ?",
+		[]any{from.UnixNano(), to.Add(eventSlack).UnixNano()}, briefColumns, nil, func(row *briefRow) error {
+			unpacked, err := row.unpack()
+			if err != nil {
+				return err
+			}
+			return take(unpacked)
+		})
+	if err != nil {
+		return fmt.Errorf("read the ledger from %s to %s: %w", from.UTC().Format(time.DateTime), to.UTC().Format(time.DateTime), err)
+	}
+	return nil
+}
+
 // readRows scans the columns, and then more, of each row that a query gives.
 func readRows[R any](ctx context.Context, conn driver.Conn, query string, args []any, columns []column[R], more []any, take func(*R) error) error {
 	rows, err := conn.Query(ctx, query, args...)
