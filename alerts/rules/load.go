@@ -29,12 +29,12 @@ func Load(name string, content []byte) (*Set, error) {
 				r = change.over(r.at(change.line))
 				delete(written, r.name.V)
 			}
-			set.add(m, r.over(f.defaults), true)
+			set.add(m, r.overDefaults(f.defaults), true)
 		}
 	}
 	for i := range f.rules {
 		if r, ok := written[f.rules[i].name.V]; ok && r.name.Line == f.rules[i].name.Line {
-			set.add(m, f.rules[i].over(f.defaults), false)
+			set.add(m, f.rules[i].overDefaults(f.defaults), false)
 		}
 	}
 	if n := len(set.rules) + len(set.disabled); n > MaxRules {
@@ -70,6 +70,7 @@ func (s spec) over(below spec) spec {
 	s.signal = or(s.signal, below.signal)
 	s.threshold = or(s.threshold, below.threshold)
 	s.window, s.forTime, s.keep = or(s.window, below.window), or(s.forTime, below.forTime), or(s.keep, below.keep)
+	s.settle = or(s.settle, below.settle)
 	s.groupBy = or(s.groupBy, below.groupBy)
 	s.minSamples, s.maxGroups = or(s.minSamples, below.minSamples), or(s.maxGroups, below.maxGroups)
 	s.enabled = or(s.enabled, below.enabled)
@@ -86,7 +87,7 @@ func (s spec) at(line int) spec {
 	s.line = line
 	for _, l := range []*int{
 		&s.name.Line, &s.signal.Line, &s.threshold.Line, &s.window.Line, &s.forTime.Line, &s.keep.Line, &s.groupBy.Line,
-		&s.minSamples.Line, &s.maxGroups.Line, &s.enabled.Line,
+		&s.minSamples.Line, &s.settle.Line, &s.maxGroups.Line, &s.enabled.Line,
 	} {
 		if *l > 0 {
 			*l = line
@@ -105,6 +106,15 @@ func onLine[K comparable, T any](m map[K]strictyaml.Value[T], line int) map[K]st
 		moved[k] = strictyaml.Value[T]{V: v.V, Line: line}
 	}
 	return moved
+}
+
+// overDefaults is s over its file's defaults, of which a rule on a stall takes only what
+// it may have.
+func (s spec) overDefaults(defaults spec) spec {
+	if watchesItself(s.signal.V) {
+		defaults.forTime, defaults.settle = strictyaml.Value[time.Duration]{}, strictyaml.Value[time.Duration]{}
+	}
+	return s.over(defaults)
 }
 
 func or[T any](a, b strictyaml.Value[T]) strictyaml.Value[T] {
@@ -174,6 +184,10 @@ func (s spec) compile(m *strictyaml.File) *Rule {
 	if !s.keep.Given() {
 		r.KeepFiringFor = max(r.Window, time.Minute)
 	}
+	r.Settle = s.settle.V
+	if !s.settle.Given() {
+		r.Settle = time.Duration(signals.SettleNs)
+	}
 	if !s.maxGroups.Given() {
 		r.MaxGroups = defaultMaxGroups
 	}
@@ -219,6 +233,7 @@ func (s spec) refuseOfStall(m *strictyaml.File) {
 	refuse(s.threshold.Line, s.threshold.Given(), "threshold")
 	refuse(s.groupBy.Line, s.groupBy.Given() && len(s.groupBy.V) > 0, "group_by")
 	refuse(s.line, len(s.where) > 0, "where")
+	refuse(s.settle.Line, s.settle.Given(), "settle")
 	refuse(s.forTime.Line, s.forTime.V > 0, "for")
 }
 

@@ -179,9 +179,21 @@ rules:
 	assert.Equal(t, time.Minute, a.KeepFiringFor, "at least a minute")
 	assert.Equal(t, 10*time.Minute, b.KeepFiringFor, "as long as the window")
 	assert.Zero(t, a.For)
+	assert.Equal(t, 10*time.Second, a.Settle)
 	assert.Equal(t, 1000, a.MaxGroups)
 	assert.Contains(t, a.Annotations, "summary")
 	assert.True(t, c.Where[signals.Service].Matches("3"), "a text as it is written")
+}
+
+// TestDefaultsAreForWhoCanHaveThem: none of them is a mistake for a rule of the pack.
+func TestDefaultsAreForWhoCanHaveThem(t *testing.T) {
+	t.Parallel()
+	set := load(t, "defaults: {window: 7s, min_samples: 3, for: 5s, keep_firing_for: 20s, settle: 3s, max_groups: 9, labels: {team: a}, annotations: {more: x}}")
+	assert.Equal(t, 5*time.Second, named(t, set, "step_errors").For)
+	assert.Equal(t, 3*time.Second, named(t, set, "step_errors").Settle)
+	assert.Equal(t, 2*time.Minute, named(t, set, "step_errors").Window, "the pack says so")
+	assert.Zero(t, named(t, set, "ingest_stalled").For)
+	assert.Equal(t, "x", named(t, set, "ingest_stalled").Annotations["more"])
 }
 
 func TestThresholds(t *testing.T) {

@@ -38,6 +38,7 @@ type delivery struct {
 // oracle is one rule of the default pack's kind, on plain variables.
 type oracle struct {
 	windowS, forS, holdS int64
+	settleS              int64
 	minimum              int64
 	perMille             int64 // the threshold
 	state                map[string]string
@@ -69,7 +70,7 @@ func (o *oracle) numbers(traces [][]delivery, now int64) (failed, total map[stri
 			group := op.service + "/" + op.step
 			switch op.outcome {
 			case "failed_after_retry", "failed_without_retry", "handled":
-				if op.settled || at+10_000 <= now*1000 {
+				if op.settled || at+o.settleS*1000 <= now*1000 {
 					failed[group]++
 					total[group]++
 				}
@@ -187,14 +188,15 @@ func TestOracleAgreesAtEverySecond(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		o := &oracle{
 			windowS: rapid.SampledFrom([]int64{1, 5, 30}).Draw(t, "window"), forS: rapid.SampledFrom([]int64{0, 0, 1, 4}).Draw(t, "for"),
-			holdS: 10, minimum: rapid.Int64Range(1, 5).Draw(t, "minimum"), perMille: rapid.SampledFrom([]int64{0, 20, 250, 500, 999}).Draw(t, "threshold"),
+			settleS: rapid.SampledFrom([]int64{1, 10, 20}).Draw(t, "settle"),
+			holdS:   10, minimum: rapid.Int64Range(1, 5).Draw(t, "minimum"), perMille: rapid.SampledFrom([]int64{0, 20, 250, 500, 999}).Draw(t, "threshold"),
 			state: map[string]string{}, since: map[string]int64{}, calm: map[string]int64{}, starts: map[string]int64{},
 		}
 		set, err := rules.Load("oracle.yaml", fmt.Appendf(nil, `
 default_pack: false
 rules:
-  - {name: r, signal: operation_error_ratio, threshold: %d.%d %%, window: %ds, min_samples: %d, for: %ds, keep_firing_for: 10s, group_by: [service, step]}
-`, o.perMille/10, o.perMille%10, o.windowS, o.minimum, o.forS))
+  - {name: r, signal: operation_error_ratio, threshold: %d.%d %%, window: %ds, min_samples: %d, for: %ds, keep_firing_for: 10s, settle: %ds, group_by: [service, step]}
+`, o.perMille/10, o.perMille%10, o.windowS, o.minimum, o.forS, o.settleS))
 		require.NoError(t, err)
 		const seconds = 60
 		traces := drawnTraces(t, seconds)

@@ -23,6 +23,7 @@ type spec struct {
 	window, forTime, keep strictyaml.Value[time.Duration]
 	groupBy               strictyaml.Value[[]signals.Dimension]
 	where                 map[signals.Dimension]strictyaml.Value[Matcher]
+	settle                strictyaml.Value[time.Duration]
 	minSamples            strictyaml.Value[int64]
 	maxGroups             strictyaml.Value[int]
 	labels, annotations   map[string]strictyaml.Value[string]
@@ -67,6 +68,7 @@ func parseSpec(m *strictyaml.File, n *yaml.Node, what string) spec {
 		"min_samples":     func(n *yaml.Node) { s.minSamples = m.Whole(n, "min_samples", 1, MaxMinSamples) },
 		"for":             func(n *yaml.Node) { s.forTime = m.Duration(n, "for", 0, MaxFor) },
 		"keep_firing_for": func(n *yaml.Node) { s.keep = m.Duration(n, "keep_firing_for", MinKeepFiringFor, MaxKeepFiringFor) },
+		"settle":          func(n *yaml.Node) { s.settle = m.Duration(n, "settle", MinSettle, MaxSettle) },
 		"max_groups": func(n *yaml.Node) {
 			v := m.Whole(n, "max_groups", 1, MaxGroups)
 			s.maxGroups = strictyaml.Value[int]{V: int(v.V), Line: v.Line}

@@ -39,6 +39,8 @@ const (
 	MaxFor           = 24 * time.Hour
 	MinKeepFiringFor = 10 * time.Second // below, a value around its threshold notifies every few seconds
 	MaxKeepFiringFor = 24 * time.Hour
+	MinSettle        = time.Second
+	MaxSettle        = 5 * time.Minute
 	MaxMinSamples    = 1_000_000_000_000_000
 	MaxGroups        = 10_000
 )
@@ -104,9 +106,11 @@ type Rule struct {
 	For        time.Duration
 	// KeepFiringFor is the hold: how long an alert goes on firing without a breach.
 	KeepFiringFor time.Duration
-	MaxGroups     int // groups that are kept of one evaluation, and alerts at a time
-	Labels        map[string]string
-	Annotations   map[string]string // templates, as they are written
+	// Settle is how long a failure that is not known to be final waits for another attempt.
+	Settle      time.Duration
+	MaxGroups   int // groups that are kept of one evaluation, and alerts at a time
+	Labels      map[string]string
+	Annotations map[string]string // templates, as they are written
 	// DefaultPack tells whether the rule comes from the default pack, changed or not.
 	DefaultPack bool
 
@@ -117,7 +121,7 @@ type Rule struct {
 
 func (r *Rule) finish() {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s %d %q", r.Signal, r.Window, r.GroupBy)
+	fmt.Fprintf(&b, "%s %d %d %q", r.Signal, r.Window, r.Settle, r.GroupBy)
 	where := r.whereText()
 	b.WriteString(where)
 	r.query = b.String()
@@ -141,7 +145,7 @@ func (r *Rule) whereText() string {
 
 // Query is what the rule asks of a reader at an instant.
 func (r *Rule) Query(instant time.Time) signals.Query {
-	q := signals.Query{Signal: r.Signal, ToNs: instant.UnixNano(), WindowNs: int64(r.Window), GroupBy: r.GroupBy}
+	q := signals.Query{Signal: r.Signal, ToNs: instant.UnixNano(), WindowNs: int64(r.Window), GroupBy: r.GroupBy, SettleNs: int64(r.Settle)}
 	if len(r.Where) > 0 {
 		q.Where = make(map[signals.Dimension]signals.Matcher, len(r.Where))
 		for d, m := range r.Where {

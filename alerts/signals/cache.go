@@ -357,7 +357,7 @@ func (c *Cache) Window(_ context.Context, q Query) ([]Sample, error) {
 	switch {
 	case !ok:
 		return nil, &NotHeldError{q.Signal, "no rule that is loaded watches it"}
-	case q.ToNs%secondNs != 0 || q.WindowNs%secondNs != 0 || q.WindowNs <= 0:
+	case q.ToNs%secondNs != 0 || q.WindowNs%secondNs != 0 || q.SettleNs%secondNs != 0 || q.WindowNs <= 0:
 		return nil, &NotHeldError{q.Signal, "instants and windows are whole seconds, and a window is one second at least"}
 	case to-from > keep:
 		return nil, &NotHeldError{q.Signal, fmt.Sprintf("it is longer than %s, the longest of the rules that are loaded", time.Duration(keep*secondNs))}
@@ -372,7 +372,7 @@ func (c *Cache) Window(_ context.Context, q Query) ([]Sample, error) {
 		if !matches(s.labels, q.Where) {
 			continue
 		}
-		n := s.sum(from, to, to-SettleNs/secondNs)
+		n := s.sum(from, to, to-q.Settle()/secondNs)
 		if n == (sums{}) {
 			continue
 		}

@@ -7,6 +7,7 @@
 package signals
 
 import (
+	"cmp"
 	"context"
 	"slices"
 )
@@ -190,7 +191,11 @@ type Query struct {
 	ToNs, WindowNs int64
 	GroupBy        []Dimension // none: one group of everything
 	Where          map[Dimension]Matcher
+	SettleNs       int64 // how long an unsettled event waits, whole seconds; 0 is SettleNs
 }
+
+// Settle is how long an unsettled event waits, in nanoseconds.
+func (q *Query) Settle() int64 { return cmp.Or(q.SettleNs, SettleNs) }
 
 // Sample is the sums of one group that has any event in the window.
 type Sample struct {

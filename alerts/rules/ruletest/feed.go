@@ -198,7 +198,7 @@ func (p *part) account(nowNs int64) error {
 func (f *feed) Window(_ context.Context, q signals.Query) ([]signals.Sample, error) {
 	sums := map[signals.Labels]signals.Sample{}
 	add := func(e signals.Event) {
-		if e.AtNs <= q.ToNs-q.WindowNs || e.AtNs > q.ToNs || e.Unsettled && e.AtNs > q.ToNs-signals.SettleNs {
+		if e.AtNs <= q.ToNs-q.WindowNs || e.AtNs > q.ToNs || e.Unsettled && e.AtNs > q.ToNs-q.Settle() {
 			return
 		}
 		for d, m := range q.Where {
