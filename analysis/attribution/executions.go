@@ -177,8 +177,31 @@ func (a *account) nestExecutions() {
 		if e.outer == nil {
 			e.outer = outerTask(byTask, e)
 		}
+	}
+	a.cutNests()
+	for _, e := range a.executions {
 		if e.outer != nil {
 			e.outer.inner = append(e.outer.inner, e)
+		}
+	}
+}
+
+// cutNests leaves no execution inside itself: spans with forged parents or tasks may
+// say so of each other.
+func (a *account) cutNests() {
+	const walked, sound = 1, 2
+	state := make(map[*execution]int8, len(a.executions))
+	for _, e := range a.executions {
+		var path []*execution
+		for x := e; x != nil && state[x] != sound; x = x.outer {
+			state[x] = walked
+			path = append(path, x)
+			if x.outer != nil && state[x.outer] == walked {
+				x.outer = nil
+			}
+		}
+		for _, x := range path {
+			state[x] = sound
 		}
 	}
 }
