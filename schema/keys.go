@@ -28,7 +28,7 @@ func (s *Span) RunKeys() []uint64 {
 	if s.ThreadID != "" {
 		keys = append(keys, s.key(kindThread, s.ThreadID))
 	}
-	if s.TaskKey != "" && s.ThreadID != "" {
+	if s.joinsByTask() {
 		keys = append(keys, s.key(kindTask, s.TaskKey))
 	}
 	if s.StandsAlone() {
@@ -47,15 +47,22 @@ func (s *Span) StandsAlone() bool {
 	return s.Role == RoleModel || s.Role == RoleTool || s.Step != "" || s.TaskKey != "" && s.Node != ""
 }
 
+// joinsByTask tells whether the span's task may lead to other traces of its run: those
+// of its thread that execute the task again, or, without a thread, the trace in which
+// another instrumentation shows it too. For those a graph's first step is enough.
+func (s *Span) joinsByTask() bool {
+	return s.TaskKey != "" && (s.ThreadID != "" || s.GraphStep == 0 || s.GraphStep == 1)
+}
+
 // JoinKeys are those of RunKeys that join traces: that of the explicit run id, that
 // of the task within its thread, and that of a thread whose steps stand alone. 0
-// stands for none. A task without a thread joins nothing: two runs of one input may
-// have equal ones.
+// stands for none. A task without a thread joins only views of one run: two runs of
+// one input may have equal ones.
 func (s *Span) JoinKeys() (run, task, alone uint64) {
 	if s.RunID != "" {
 		run = s.key(kindRun, s.RunID)
 	}
-	if s.TaskKey != "" && s.ThreadID != "" {
+	if s.joinsByTask() {
 		task = s.key(kindTask, s.TaskKey)
 	}
 	if s.StandsAlone() {

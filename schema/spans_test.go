@@ -227,7 +227,9 @@ func TestRunKeysAreScoped(t *testing.T) {
 	otherThread := base
 	otherThread.ThreadID = "2"
 	assert.NotEqual(t, keys[2], otherThread.RunKeys()[2], "a task belongs to its thread")
-	assert.Empty(t, (&Span{Service: "a", TaskKey: "1"}).RunKeys())
+	assert.Empty(t, (&Span{Service: "a", TaskKey: "1", GraphStep: 2}).RunKeys())
+	assert.Empty(t, (&Span{Service: "a", TaskKey: "1", GraphStep: -1}).RunKeys())
+	assert.Len(t, (&Span{Service: "a", TaskKey: "1", GraphStep: 1}).RunKeys(), 1, "a graph's first step leads to another view of the run")
 }
 
 func TestStepsThatAreTracesOfTheirOwnAreFoundByTheirThread(t *testing.T) {

@@ -346,6 +346,9 @@ func (t *tree) nestViews() {
 				}
 				// Of parallel calls the one that ended alike, and fits best.
 				alike := outer.Failed == inner.Failed
+				if !alike && inner.StartNs < outer.StartNs {
+					continue // it is rather the other that lies in this one
+				}
 				if best == nil || alike && best.Failed != inner.Failed || alike == (best.Failed == inner.Failed) && outer.EndNs-outer.StartNs < best.EndNs-best.StartNs {
 					best = outer
 				}
