@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -126,9 +127,11 @@ func packKeep() signals.Keep {
 func BenchmarkEvaluationStep(b *testing.B) {
 	db := migrated(b)
 	now := clock(b, db.Conn)
-	before := secondsOfTraffic(0, filledSeconds, now*1000)
-	for rows := before; len(rows) > 0; rows = rows[tracesPerSecond*10:] {
-		require.NoError(b, schema.InsertLedger(b.Context(), db.Conn, rows[:tracesPerSecond*10]))
+	var last []schema.LedgerRow // what the next second writes again
+	for s := 10; s <= filledSeconds; s += 10 {
+		rows := secondsOfTraffic((s-10)*tracesPerSecond, 10, now*1000-int64(filledSeconds-s)*second)
+		require.NoError(b, schema.InsertLedger(b.Context(), db.Conn, rows))
+		last = slices.Clone(rows[len(rows)-rewritten:])
 	}
 	cache := signals.NewCache(packKeep(), signals.Limits{})
 	feed := signals.NewFeed(cache)
@@ -147,11 +150,10 @@ func BenchmarkEvaluationStep(b *testing.B) {
 	}))
 	rowsRead := 0
 	evaluations := 0
-	last := before[len(before)-rewritten:]
 	step := func() {
 		due := time.Now().Add(time.Second)
 		us := clock(b, db.Conn)
-		rows := secondsOfTraffic(len(before)+evaluations*tracesPerSecond, 1, us*1000)
+		rows := secondsOfTraffic((filledSeconds+evaluations)*tracesPerSecond, 1, us*1000)
 		for i := range last {
 			last[i].Version.InsertedUs = us
 		}
