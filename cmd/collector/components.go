@@ -26,6 +26,7 @@ import (
 	"go.opentelemetry.io/collector/receiver/otlpreceiver"
 	"go.opentelemetry.io/collector/service/telemetry/otelconftelemetry"
 
+	"github.com/retryledger/retryledger/alerts/alerter"
 	"github.com/retryledger/retryledger/analysis/api"
 	"github.com/retryledger/retryledger/analysis/attributor"
 	"github.com/retryledger/retryledger/ingest"
@@ -72,6 +73,7 @@ func factories(built modules, stdout io.Writer) (otelcol.Factories, error) {
 		{ledgerstore.NewFactory(), ownPath + "/internal/ledgerstore"},
 		{attributor.NewFactory(), ownPath + "/analysis/attributor"},
 		{api.NewFactory(), ownPath + "/analysis/api"},
+		{alerter.NewFactory(), ownPath + "/alerts/alerter"},
 		{newConsoleFactory(stdout), ownPath + "/cmd/collector"},
 	})
 	return f, errors.Join(errs[:]...)

@@ -1,0 +1,113 @@
+package alerter
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
+	"go.uber.org/zap"
+
+	"github.com/retryledger/retryledger/alerts/breakers"
+	"github.com/retryledger/retryledger/alerts/signals"
+	"github.com/retryledger/retryledger/schema"
+)
+
+// compareEvery is how often the breakers of other collectors on the store are looked at.
+const compareEvery = 5 * time.Second
+
+// breakerKeeper evaluates the breakers, and keeps them in the store for the next start
+// and for other collectors.
+type breakerKeeper struct {
+	set      *breakers.Set
+	writer   string
+	log      *zap.Logger
+	troubles troubles
+
+	waiting  []breakers.Transition // not kept yet
+	compared time.Time
+}
+
+// pass evaluates once. Stale signals change nothing but what is shown.
+func (k *breakerKeeper) pass(ctx context.Context, conn driver.Conn, reader signals.Reader, upTo, now time.Time) {
+	transitions, err := k.set.Evaluate(ctx, reader, upTo, now)
+	if err != nil {
+		k.troubles.tell(k.log, "The breakers could not be evaluated; they are shown closed and stale if that lasts.", err)
+	} else {
+		k.troubles.over(k.log, "The breakers are evaluated again.")
+	}
+	for _, t := range transitions {
+		k.log.Info("A breaker changed.", zap.String("provider", t.Provider), zap.String("to", string(t.To)), zap.String("why", t.Why))
+	}
+	k.waiting = append(k.waiting, transitions...)
+	k.waiting = k.waiting[max(0, len(k.waiting)-maxWaiting):]
+	if conn == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if err := k.keep(ctx, conn); err != nil && ctx.Err() == nil {
+		k.log.Warn("Changes of breakers could not be kept in the store; it is tried again.", zap.Error(err))
+	}
+	if now.Sub(k.compared) >= compareEvery {
+		k.compared = now
+		if err := k.restore(ctx, conn); err != nil && ctx.Err() == nil {
+			k.log.Warn("The breakers of other collectors could not be looked at.", zap.Error(err))
+		}
+	}
+}
+
+// keep writes the breakers that changed, and how.
+func (k *breakerKeeper) keep(ctx context.Context, conn driver.Conn) error {
+	if len(k.waiting) == 0 {
+		return nil
+	}
+	changed := make(map[string]bool, len(k.waiting))
+	rows := make([]schema.BreakerTransition, len(k.waiting))
+	for i, t := range k.waiting {
+		changed[t.Provider] = true
+		rows[i] = schema.BreakerTransition{
+			At: t.At, Provider: t.Provider, From: string(t.From), To: string(t.To), Why: t.Why,
+			Requests: t.Counts.Requests, ServerErrors: t.Counts.ServerErrors, Throttled: t.Counts.Throttled, Writer: k.writer,
+		}
+	}
+	var states []schema.BreakerRow
+	for _, b := range k.set.Snapshot().Breakers {
+		if !changed[b.Provider] {
+			continue
+		}
+		text, err := json.Marshal(b)
+		if err != nil {
+			return fmt.Errorf("keep the breaker of %s: %w", b.Provider, err)
+		}
+		states = append(states, schema.BreakerRow{Provider: b.Provider, At: b.Since, Trips: b.Trips, State: string(text)})
+	}
+	if err := schema.InsertBreakers(ctx, conn, states); err != nil {
+		return err //nolint:wrapcheck // schema says what was attempted
+	}
+	if err := schema.InsertBreakerTransitions(ctx, conn, rows); err != nil {
+		return err //nolint:wrapcheck // schema says what was attempted
+	}
+	k.waiting = nil
+	return nil
+}
+
+// restore adopts the breakers in the store that are further on than ours.
+func (k *breakerKeeper) restore(ctx context.Context, conn driver.Conn) error {
+	rows, err := schema.Breakers(ctx, conn)
+	if err != nil {
+		return err //nolint:wrapcheck // schema says what was attempted
+	}
+	var snapshot breakers.Snapshot
+	for i := range rows {
+		var b breakers.Breaker
+		if err := json.Unmarshal([]byte(rows[i].State), &b); err != nil {
+			k.log.Warn("A breaker in the store cannot be read.", zap.String("provider", rows[i].Provider), zap.Error(err))
+			continue
+		}
+		snapshot.Breakers = append(snapshot.Breakers, b)
+	}
+	k.set.Restore(snapshot)
+	return nil
+}

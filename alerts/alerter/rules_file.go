@@ -1,0 +1,67 @@
+package alerter
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/retryledger/retryledger/alerts/rules"
+)
+
+// rulesFile is the file of the rules, and what was last read of it.
+type rulesFile struct {
+	path    string
+	content []byte
+	failure string // of the last reading that failed, told once
+}
+
+// load reads the file for the first time.
+func (f *rulesFile) load() (*rules.Set, error) {
+	if f.path == "" {
+		return rules.Default(), nil
+	}
+	content, err := f.read()
+	if err != nil {
+		return nil, err
+	}
+	f.content = content
+	return rules.Load(f.path, content) //nolint:wrapcheck // it names file, line and remedy
+}
+
+// changed reads the file again. Without a change, and after a mistake that was told
+// already, set and err are nil.
+func (f *rulesFile) changed() (set *rules.Set, err error) {
+	if f.path == "" {
+		return nil, nil //nolint:nilnil // no change
+	}
+	content, err := f.read()
+	if err == nil {
+		if bytes.Equal(content, f.content) {
+			f.failure = ""
+			return nil, nil //nolint:nilnil // no change
+		}
+		if set, err = rules.Load(f.path, content); err == nil {
+			f.content, f.failure = content, ""
+			return set, nil
+		}
+	}
+	if err.Error() == f.failure {
+		return nil, nil //nolint:nilnil // told already
+	}
+	f.failure = err.Error()
+	return nil, err
+}
+
+func (f *rulesFile) read() ([]byte, error) {
+	file, err := os.Open(f.path)
+	if err != nil {
+		return nil, fmt.Errorf("read the alert rules: %w; mend rules_file, or leave it out for the default pack", err)
+	}
+	defer func() { _ = file.Close() }()
+	content, err := io.ReadAll(io.LimitReader(file, rules.MaxFileBytes+1)) // one more: Load refuses it
+	if err != nil {
+		return nil, fmt.Errorf("read the alert rules of %s: %w", f.path, err)
+	}
+	return content, nil
+}

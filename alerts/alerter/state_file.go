@@ -1,0 +1,62 @@
+package alerter
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/retryledger/retryledger/alerts/rules"
+)
+
+// stateFile keeps the state of the alerts over restarts.
+type stateFile struct{ path string }
+
+// read returns false where nothing was kept.
+func (f stateFile) read() (rules.Snapshot, bool, error) {
+	var s rules.Snapshot
+	content, err := os.ReadFile(f.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return s, false, nil
+	}
+	if err != nil {
+		return s, false, fmt.Errorf("read the state of the alerts: %w", err)
+	}
+	if err := json.Unmarshal(content, &s); err != nil {
+		return s, false, fmt.Errorf("read the state of the alerts of %s: %w", f.path, err)
+	}
+	return s, true, nil
+}
+
+// write replaces the file as a whole, so that a crash leaves the old one or the new one.
+func (f stateFile) write(s rules.Snapshot) (err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("keep the state of the alerts: %w", err)
+		}
+	}()
+	content, err := json.Marshal(s)
+	if err != nil {
+		return err
+	}
+	next, err := os.CreateTemp(filepath.Dir(f.path), filepath.Base(f.path)+".*.tmp")
+	if err != nil {
+		return err
+	}
+	_, err = next.Write(content)
+	if err == nil {
+		err = next.Sync()
+	}
+	if closing := next.Close(); err == nil {
+		err = closing
+	}
+	if err == nil {
+		err = os.Rename(next.Name(), f.path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(next.Name()))
+	}
+	return nil
+}

@@ -1,0 +1,319 @@
+package alerter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
+	"go.uber.org/zap"
+
+	"github.com/retryledger/retryledger/alerts/delivery"
+	"github.com/retryledger/retryledger/alerts/report"
+	"github.com/retryledger/retryledger/alerts/rules"
+	"github.com/retryledger/retryledger/alerts/signals"
+	"github.com/retryledger/retryledger/schema"
+)
+
+const (
+	// interval is the time between evaluations, by the store's clock.
+	interval = time.Second
+	// patience bounds what one pass waits for the store: an evaluation that is late is
+	// better told as stalled than waited for.
+	patience = 5 * time.Second
+	// stateEvery is how often the state is kept where nothing changed, so that a restart
+	// knows since when nothing was evaluated.
+	stateEvery = 10 * time.Second
+)
+
+// watch evaluates the rules, pass by pass.
+type watch struct {
+	conn      func(context.Context) (driver.Conn, error)
+	file      *rulesFile
+	live      *liveSignals
+	reading   *reading
+	evaluator *rules.Evaluator
+	deliverer delivery.Deliverer
+	explainer *explainer
+	archive   *archive
+	breakers  *breakerKeeper
+	state     stateFile
+	clock     *storeClock
+	link      func(fingerprint string) string
+	metrics   *metrics
+	log       *zap.Logger
+
+	restored bool
+	pending  *rules.Set // read from the file, in force once its windows are filled
+	instant  time.Time  // of the last pass, by the store's clock
+	at       time.Time  // of the last pass, by ours
+	keptAt   time.Time  // when the state was kept, by the store's clock
+	troubles troubles
+
+	mu   sync.Mutex
+	last outcome
+}
+
+// outcome is what the last pass came to, for those who ask.
+type outcome struct {
+	evaluation  rules.Evaluation
+	set         *rules.Set                   // in force
+	annotations map[uint64]map[string]string // of what is delivered, by fingerprint
+	rulesError  string                       // why the rules file was not taken
+}
+
+// inForce are the rules that are evaluated.
+func (w *watch) inForce() *rules.Set {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.last.set
+}
+
+// alerts is the state of all alerts, for people.
+func (w *watch) alerts() report.Alerts {
+	snapshot := w.evaluator.Snapshot()
+	w.mu.Lock()
+	last := w.last
+	w.mu.Unlock()
+	out := report.Alerts{
+		StalledSeconds: last.evaluation.Stalled.Seconds(), RulesError: last.rulesError, Rules: len(last.set.Rules()), Alerts: []report.Alert{},
+	}
+	if !snapshot.Instant.IsZero() {
+		out.EvaluatedAt = &snapshot.Instant
+		out.StalledSeconds = max(0, w.clock.Now().Sub(snapshot.Instant).Seconds())
+	}
+	for _, l := range last.evaluation.LeftOff {
+		if out.LeftOff == nil {
+			out.LeftOff = map[string]int{}
+		}
+		out.LeftOff[l.Rule] = l.Groups
+	}
+	for i := range snapshot.Alerts {
+		s := &snapshot.Alerts[i]
+		f := fingerprint(s.Labels)
+		out.Alerts = append(out.Alerts, report.AlertOf(s, f, last.annotations[f]))
+	}
+	order := map[string]int{string(rules.StateFiring): 0, string(rules.StatePending): 1, string(rules.StateResolved): 2}
+	slices.SortStableFunc(out.Alerts, func(a, b report.Alert) int { return order[a.State] - order[b.State] })
+	return out
+}
+
+// pass evaluates once. now is our clock's. It returns how long to wait for the next.
+func (w *watch) pass(ctx context.Context, now time.Time) time.Duration {
+	began := time.Now() // for the metrics alone
+	read, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	rulesError := w.reload()
+
+	conn, instant, err := w.refresh(read)
+	if err != nil {
+		// Without the store's clock, ours says how much time went by.
+		if w.instant.IsZero() {
+			instant = now
+		} else {
+			instant = w.instant.Add(now.Sub(w.at))
+		}
+	} else {
+		w.clock.set(instant, now)
+	}
+	pause := instant.Truncate(interval).Add(interval).Sub(instant)
+	if err == nil && w.pending != nil {
+		w.evaluator.Reload(w.pending)
+		w.mu.Lock()
+		w.last.set = w.pending
+		w.mu.Unlock()
+		w.pending = nil
+	}
+	if err == nil && !w.restored {
+		err = w.restore(read, conn, instant)
+	}
+	if !w.restored && err != nil {
+		// Nothing may be evaluated before it is known what fires already.
+		w.troubles.tell(w.log, "No alert rule is evaluated, for the store did not do its part.", err)
+		w.metrics.evaluated(ctx, rules.Evaluation{}, time.Since(began).Seconds(), true)
+		return interval
+	}
+	if !w.at.IsZero() && !instant.Truncate(interval).After(w.instant.Truncate(interval)) && w.instant.Sub(instant) < interval {
+		return max(pause, interval/20) // the same second again
+	}
+	w.instant, w.at = instant, now
+
+	w.reading.err = err
+	evaluation, err := w.evaluator.Eval(read, instant)
+	if err != nil {
+		w.troubles.tell(w.log, "The alert rules could not be evaluated; what fires goes on firing.", err)
+	} else {
+		w.troubles.over(w.log, "The alert rules are evaluated again.")
+	}
+	w.mu.Lock()
+	w.last.evaluation, w.last.rulesError = evaluation, rulesError
+	set := w.last.set
+	w.mu.Unlock()
+	w.settle(ctx, conn, evaluation, set)
+	w.breakers.pass(ctx, conn, w.reading, w.live.UpTo(), w.clock.Now())
+	w.metrics.evaluated(ctx, evaluation, time.Since(began).Seconds(), err != nil)
+	return max(pause, interval/20)
+}
+
+// settle keeps what an evaluation said and tells those who are to be told.
+func (w *watch) settle(ctx context.Context, conn driver.Conn, evaluation rules.Evaluation, set *rules.Set) {
+	// First the state, then the delivery: what is told again after a crash is known to
+	// Alertmanager, what is never told is lost.
+	if len(evaluation.Transitions) > 0 || evaluation.Instant.Sub(w.keptAt) >= stateEvery || evaluation.Instant.Before(w.keptAt) {
+		if err := w.state.write(w.evaluator.Snapshot()); err != nil {
+			w.log.Error("The state of the alerts could not be kept; after a restart it is taken from the store.", zap.Error(err))
+		}
+		w.keptAt = evaluation.Instant
+	}
+	store, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	explained := w.explainer.explain(store, conn, evaluation)
+	alerts := deliverables(evaluation, explained, w.link)
+	if err := w.deliverer.Put(ctx, alerts...); err != nil && ctx.Err() == nil {
+		w.log.Error("Alerts could not be handed to delivery; they are handed over again at the next evaluation.", zap.Error(err))
+	}
+	w.mu.Lock()
+	w.last.annotations = make(map[uint64]map[string]string, len(alerts))
+	for i := range alerts {
+		w.last.annotations[fingerprint(alerts[i].Labels)] = alerts[i].Annotations
+	}
+	w.mu.Unlock()
+	w.archive.add(evaluation, set, explained)
+	if conn == nil {
+		return
+	}
+	if err := w.archive.flush(store, conn); err != nil && ctx.Err() == nil {
+		w.log.Warn("What the alert rules saw could not be kept in the store; it is tried again.", zap.Error(err))
+	}
+	if lost := w.archive.lost; lost > 0 {
+		w.metrics.lost.Add(ctx, int64(lost))
+		w.log.Error("The store was away for so long that a part of what the alert rules saw is not kept.", zap.Int("records", lost))
+		w.archive.lost = 0
+	}
+}
+
+// reload takes the rules file's changes. It returns why they were not taken, if so.
+func (w *watch) reload() string {
+	set, err := w.file.changed()
+	if err != nil {
+		w.log.Error("The alert rules that were loaded before go on.", zap.Error(err))
+	}
+	if set != nil {
+		w.live.prepare(set)
+		w.pending = set
+		w.log.Info("The alert rules were read again.", zap.String("file", w.file.path), zap.Int("rules", len(set.Rules())))
+	}
+	return w.file.failure
+}
+
+// refresh brings the signals up to date. It returns the store's time.
+func (w *watch) refresh(ctx context.Context) (driver.Conn, time.Time, error) {
+	conn, err := w.conn(ctx)
+	if err != nil {
+		return nil, time.Time{}, fmt.Errorf("evaluate the alert rules: %w", err)
+	}
+	instant, err := w.live.refresh(ctx, conn)
+	return conn, instant, err
+}
+
+// restore takes up the state that was kept, by this collector or by any on the store.
+func (w *watch) restore(ctx context.Context, conn driver.Conn, instant time.Time) error {
+	snapshot, found, err := w.state.read()
+	if err != nil {
+		w.log.Warn("The state of the alerts is taken from the store.", zap.Error(err))
+	}
+	if !found {
+		if snapshot, err = stateOf(ctx, conn); err != nil {
+			return fmt.Errorf("take up the alerts that fire: %w", err)
+		}
+	}
+	if snapshot.Instant.After(instant) {
+		snapshot.Instant = instant.Add(-interval) // by another store's clock, or one that was mended
+	}
+	if err := w.evaluator.Restore(snapshot); err != nil {
+		w.log.Error("The state of the alerts that was kept cannot be used; alerts begin anew.", zap.Error(err))
+	}
+	if err := w.breakers.restore(ctx, conn); err != nil {
+		return err
+	}
+	w.restored = true
+	return nil
+}
+
+// end keeps what was not kept yet.
+func (w *watch) end(ctx context.Context) {
+	if !w.restored {
+		return
+	}
+	if err := w.state.write(w.evaluator.Snapshot()); err != nil {
+		w.log.Error("The state of the alerts could not be kept; after a restart it is taken from the store.", zap.Error(err))
+	}
+	ctx, cancel := context.WithTimeout(ctx, interval)
+	defer cancel()
+	conn, err := w.conn(ctx)
+	if err == nil {
+		err = w.archive.flush(ctx, conn)
+	}
+	if err != nil {
+		w.log.Warn("The last of what the alert rules saw is not kept, for the store is not there.", zap.Error(err))
+	}
+}
+
+// reading is the evaluator's reader: the live signals, or why they are too old to be
+// judged.
+type reading struct {
+	live *liveSignals
+	err  error // set before each evaluation
+}
+
+// Window implements signals.Reader.
+func (r *reading) Window(ctx context.Context, q signals.Query) ([]signals.Sample, error) {
+	if r.err != nil {
+		return nil, r.err
+	}
+	return r.live.Window(ctx, q)
+}
+
+// lagOf says how far the ledger is behind the spans that are in the store.
+func lagOf(conn func(context.Context) (driver.Conn, error)) func(context.Context) (time.Duration, error) {
+	return func(ctx context.Context) (time.Duration, error) {
+		c, err := conn(ctx)
+		if err != nil {
+			return 0, err
+		}
+		now, err := schema.Clock(ctx, c)
+		if err != nil {
+			return 0, err //nolint:wrapcheck // schema says what was attempted
+		}
+		through, err := schema.Watermark(ctx, c)
+		if err != nil {
+			return 0, err //nolint:wrapcheck // schema says what was attempted
+		}
+		next, err := schema.NextInsert(ctx, c, through)
+		if err != nil || next == 0 {
+			return 0, err //nolint:wrapcheck // schema says what was attempted
+		}
+		return max(0, time.Duration(now-next)*time.Microsecond), nil
+	}
+}
+
+// troubles tells of a trouble once, however long it lasts.
+type troubles struct{ told string }
+
+func (t *troubles) tell(log *zap.Logger, sentence string, err error) {
+	if errors.Is(err, context.Canceled) || t.told == sentence {
+		return
+	}
+	t.told = sentence
+	log.Warn(sentence, zap.Error(err))
+}
+
+func (t *troubles) over(log *zap.Logger, sentence string) {
+	if t.told != "" {
+		log.Info(sentence)
+	}
+	t.told = ""
+}

@@ -1,0 +1,311 @@
+package report
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/ClickHouse/clickhouse-go/v2"
+	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
+	"go.uber.org/zap"
+
+	"github.com/retryledger/retryledger/alerts/rules"
+	"github.com/retryledger/retryledger/analysis/answer"
+	"github.com/retryledger/retryledger/schema"
+)
+
+const (
+	defaultLimit = 100
+	maxLimit     = 10_000
+	// questionTimeout bounds one question, a replay apart.
+	questionTimeout = 30 * time.Second
+	// replayTimeout bounds a replay; the command line waits for two minutes.
+	replayTimeout = 110 * time.Second
+	// maxSamples bounds the samples of one answer: an hour of one alert.
+	maxSamples = 3600
+)
+
+// Settings are what the handler needs.
+type Settings struct {
+	// Now is the store's clock.
+	Now func() time.Time
+	// Alerts is what the evaluator came to last.
+	Alerts func() Alerts
+	// Rules are those in force.
+	Rules func() *rules.Set
+	// Conn is the store.
+	Conn   func(context.Context) (driver.Conn, error)
+	Logger *zap.Logger
+}
+
+type handler struct {
+	Settings
+	replaying chan struct{} // one replay at a time
+}
+
+// Routes are the patterns of the API with their handlers.
+func Routes(settings Settings) map[string]http.Handler {
+	h := &handler{Settings: settings, replaying: make(chan struct{}, 1)}
+	return map[string]http.Handler{
+		AlertsPath:                    h.get(nil, h.alerts),
+		HistoryPath:                   h.get([]string{"since", "until", "rule", "limit"}, h.history),
+		AlertsPath + "/{fingerprint}": h.get(nil, h.why),
+		RulesPath:                     h.get(nil, h.rules),
+		ReplayPath:                    http.HandlerFunc(h.replay),
+	}
+}
+
+// userError is a mistake of the asker, with its status.
+type userError struct {
+	status   int
+	sentence string
+}
+
+func (e *userError) Error() string { return e.sentence }
+
+func badParameter(name, remedy string) error {
+	return &userError{http.StatusBadRequest, "parameter " + name + ": " + remedy}
+}
+
+func (h *handler) get(parameters []string, ask func(context.Context, *http.Request) (any, error)) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodGet && r.Method != http.MethodHead {
+			w.Header().Set("Allow", "GET, HEAD")
+			h.fail(w, r, &userError{http.StatusMethodNotAllowed, "ask with GET"})
+			return
+		}
+		if err := known(r.URL.Query(), parameters); err != nil {
+			h.fail(w, r, err)
+			return
+		}
+		ctx, cancel := bounded(r.Context(), questionTimeout)
+		defer cancel()
+		found, err := ask(ctx, r)
+		if err != nil {
+			h.fail(w, r, err)
+			return
+		}
+		h.write(w, http.StatusOK, found)
+	})
+}
+
+// bounded bounds the time of a question, in the store too.
+func bounded(ctx context.Context, within time.Duration) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithTimeout(ctx, within)
+	return clickhouse.Context(ctx, clickhouse.WithSettings(clickhouse.Settings{
+		"readonly": 2, "max_execution_time": int64(within / time.Second),
+	})), cancel
+}
+
+func known(values url.Values, parameters []string) error {
+	for name := range values {
+		if !slices.Contains(parameters, name) {
+			return &userError{http.StatusBadRequest, fmt.Sprintf("there is no parameter %q here; known are %q", name, parameters)}
+		}
+	}
+	return nil
+}
+
+func (h *handler) alerts(context.Context, *http.Request) (any, error) { return h.Alerts(), nil }
+
+func (h *handler) rules(context.Context, *http.Request) (any, error) { return RulesOf(h.Rules()), nil }
+
+func (h *handler) history(ctx context.Context, r *http.Request) (any, error) {
+	values := r.URL.Query()
+	filter := schema.AlertFilter{Rule: values.Get("rule")}
+	var err error
+	if filter.Since, filter.Until, err = h.window(values); err != nil {
+		return nil, err
+	}
+	limit := defaultLimit
+	if text := values.Get("limit"); text != "" {
+		if limit, err = strconv.Atoi(text); err != nil || limit < 1 || limit > maxLimit {
+			return nil, badParameter("limit", fmt.Sprintf("write a number from 1 to %d", maxLimit))
+		}
+	}
+	filter.Limit = limit + 1
+	conn, err := h.conn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := schema.AlertTransitions(ctx, conn, filter)
+	if err != nil {
+		return nil, err //nolint:wrapcheck // schema says what was attempted
+	}
+	out := History{Since: orNull(filter.Since), Until: orNull(filter.Until), Transitions: []Transition{}, More: len(rows) > limit}
+	slices.Reverse(rows)
+	for i := range rows[:min(limit, len(rows))] {
+		out.Transitions = append(out.Transitions, TransitionOf(&rows[i]))
+	}
+	return out, nil
+}
+
+// window reads since and until, where they are given.
+func (h *handler) window(values url.Values) (since, until time.Time, err error) {
+	now := h.Now()
+	for name, to := range map[string]*time.Time{"since": &since, "until": &until} {
+		if text := values.Get(name); text != "" {
+			if *to, err = answer.ParseInstant(text, now); err != nil {
+				return since, until, badParameter(name, err.Error())
+			}
+		}
+	}
+	if !since.IsZero() && !until.IsZero() && !since.Before(until) {
+		return since, until, badParameter("since", "it must be before until")
+	}
+	return since, until, nil
+}
+
+func (h *handler) why(ctx context.Context, r *http.Request) (any, error) {
+	text := r.PathValue("fingerprint")
+	fingerprint, err := strconv.ParseUint(text, 16, 64)
+	if err != nil {
+		return nil, badParameter("fingerprint", "write the 16 hex digits that the list of alerts shows")
+	}
+	conn, err := h.conn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := schema.AlertTransitions(ctx, conn, schema.AlertFilter{Fingerprint: &fingerprint, Limit: defaultLimit})
+	if err != nil {
+		return nil, err //nolint:wrapcheck // schema says what was attempted
+	}
+	if len(rows) == 0 {
+		return nil, &userError{http.StatusNotFound, fmt.Sprintf("no alert has the fingerprint %q, now or in the history", text)}
+	}
+	out := Why{Transitions: []Transition{}, Samples: []Sample{}}
+	last := rows[len(rows)-1]
+	for _, rule := range h.Rules().Rules() {
+		if rule.Name == last.Rule {
+			out.Condition = rule.Condition()
+		}
+	}
+	begin, end := last.At, time.Time{}
+	for i, row := range slices.Backward(rows) {
+		out.Transitions = append(out.Transitions, TransitionOf(&rows[i]))
+		if row.To == string(rules.StateFiring) && begin.Equal(last.At) {
+			begin = row.At
+		}
+	}
+	if last.To == string(rules.StateResolved) || last.To == string(rules.StateInactive) {
+		end = last.At.Add(time.Second)
+	}
+	samples, err := schema.AlertSamples(ctx, conn, schema.AlertFilter{
+		Since: begin.Add(-time.Duration(last.WindowS) * time.Second), Until: end, Rule: last.Rule, Group: &last.Group, Limit: maxSamples,
+	})
+	if err != nil {
+		return nil, err //nolint:wrapcheck // schema says what was attempted
+	}
+	for i := range samples {
+		s := &samples[i]
+		sample := Sample{Instant: s.Instant, Numerator: s.Numerator, Denominator: s.Denominator, State: s.State}
+		if s.Denominator > 0 {
+			sample.Ratio = float64(s.Numerator) / float64(s.Denominator)
+		}
+		out.Samples = append(out.Samples, sample)
+	}
+	return out, nil
+}
+
+// replay evaluates the rules of the body, or those in force, on the past.
+func (h *handler) replay(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodPost {
+		w.Header().Set("Allow", "POST")
+		h.fail(w, r, &userError{http.StatusMethodNotAllowed, "ask with POST; the body is a file of rules, or empty for the rules in force"})
+		return
+	}
+	replay, err := h.replayed(w, r)
+	if err != nil {
+		h.fail(w, r, err)
+		return
+	}
+	h.write(w, http.StatusOK, replay)
+}
+
+func (h *handler) replayed(w http.ResponseWriter, r *http.Request) (Replay, error) {
+	values := r.URL.Query()
+	if err := known(values, []string{"since", "until"}); err != nil {
+		return Replay{}, err
+	}
+	since, until, err := h.window(values)
+	if err != nil {
+		return Replay{}, err
+	}
+	if since.IsZero() {
+		return Replay{}, badParameter("since", "say from when on, such as 7d")
+	}
+	if until.IsZero() {
+		until = h.Now()
+	}
+	if longest := MaxReplay; until.Sub(since) > longest {
+		return Replay{}, badParameter("since", fmt.Sprintf("a replay covers at most %d days", int(longest.Hours()/24)))
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, rules.MaxFileBytes))
+	if err != nil {
+		return Replay{}, &userError{http.StatusBadRequest, fmt.Sprintf("the rules cannot be read, or are larger than %d bytes", rules.MaxFileBytes)}
+	}
+	set := h.Rules()
+	if len(body) > 0 {
+		if set, err = rules.Load("rules", body); err != nil {
+			return Replay{}, &userError{http.StatusBadRequest, err.Error()}
+		}
+	}
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(replayTimeout + questionTimeout)) // a server without one has none to move
+	ctx, cancel := bounded(r.Context(), replayTimeout)
+	defer cancel()
+	select {
+	case h.replaying <- struct{}{}:
+		defer func() { <-h.replaying }()
+	default:
+		return Replay{}, &userError{http.StatusServiceUnavailable, "another replay is being worked on; ask again later"}
+	}
+	conn, err := h.conn(ctx)
+	if err != nil {
+		return Replay{}, err
+	}
+	return ReplayOf(ctx, conn, set, since, until)
+}
+
+func (h *handler) conn(ctx context.Context) (driver.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	conn, err := h.Conn(ctx)
+	if err != nil {
+		return nil, &userError{http.StatusServiceUnavailable,
+			"the store is not ready: it is still starting, or cannot be reached; the collector's log says which"}
+	}
+	return conn, nil
+}
+
+// fail writes an error as JSON; what is not the asker's is logged.
+func (h *handler) fail(w http.ResponseWriter, r *http.Request, err error) {
+	var user *userError
+	switch {
+	case errors.As(err, &user):
+		h.write(w, user.status, answer.Failure{Error: user.sentence})
+	case errors.Is(err, context.Canceled) && r.Context().Err() != nil: // nobody waits for an answer
+	case errors.Is(err, context.DeadlineExceeded):
+		h.write(w, http.StatusGatewayTimeout, answer.Failure{Error: "the answer took too long; ask for a shorter time"})
+	default:
+		h.Logger.Error("A question about alerts could not be answered", zap.String("path", r.URL.Path), zap.Error(err))
+		h.write(w, http.StatusBadGateway, answer.Failure{Error: "the store could not answer; the collector's log says why"})
+	}
+}
+
+func (h *handler) write(w http.ResponseWriter, status int, body any) {
+	encoded, err := json.Marshal(body)
+	if err != nil {
+		h.Logger.Error("An answer about alerts could not be written as JSON", zap.Error(err))
+		status, encoded = http.StatusInternalServerError, []byte(`{"error":"the answer could not be written as JSON; the collector's log says why"}`)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_, _ = w.Write(append(encoded, '\n')) // an asker that is gone needs no answer
+}

@@ -1,0 +1,182 @@
+package report
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
+
+	"github.com/retryledger/retryledger/alerts/rules"
+	"github.com/retryledger/retryledger/alerts/signals"
+	"github.com/retryledger/retryledger/schema"
+)
+
+// MaxReplay is the longest time that a replay covers.
+const MaxReplay = 31 * 24 * time.Hour
+
+const (
+	// maxEvaluations bounds a replay: a day is evaluated every second, seven every seventh.
+	maxEvaluations = 86_400
+	// maxIncidents bounds the alerts that are listed one by one; all are counted.
+	maxIncidents = 1000
+	// chunk is how much of the past is read at once. The cache takes events up to an hour
+	// ahead of its clock.
+	chunk = 30 * time.Minute
+)
+
+// Replay says what rules would have fired on the ledger's past, had they been evaluated
+// then on what the ledger knows now: late spans count as if they had been in time.
+type Replay struct {
+	Since       time.Time      `json:"since"`
+	Until       time.Time      `json:"until"`
+	StepSeconds float64        `json:"step_seconds"` // between two evaluations; an alert shorter than this may be missed
+	Evaluations int            `json:"evaluations"`
+	Rules       []ReplayedRule `json:"rules"`     // in their order
+	Incidents   []Incident     `json:"incidents"` // in the order in which they fired
+	More        bool           `json:"more"`      // there are more incidents than are listed
+}
+
+// ReplayedRule is what one rule came to.
+type ReplayedRule struct {
+	Rule      string `json:"rule"`
+	Condition string `json:"condition"`
+	Fired     int    `json:"fired"`
+	// FiringSeconds adds up over the groups; LongestSeconds is of one alert.
+	FiringSeconds  float64 `json:"firing_seconds"`
+	LongestSeconds float64 `json:"longest_seconds"`
+	// HighestRatio is the highest that any evaluation saw of a large enough sample; null:
+	// none was large enough. A threshold above it never fires.
+	HighestRatio *float64 `json:"highest_ratio"`
+}
+
+// Incident is one alert from its firing to its end.
+type Incident struct {
+	Rule        string         `json:"rule"`
+	Group       signals.Labels `json:"group"`
+	StartsAt    time.Time      `json:"starts_at"`
+	EndsAt      *time.Time     `json:"ends_at"` // null: it still fires at the end
+	Numerator   int64          `json:"numerator"`
+	Denominator int64          `json:"denominator"` // of the evaluation that fired
+}
+
+// ReplayOf evaluates rules on the ledger's past, (since, until] in whole seconds. Rules
+// on stalls are left out: the past knows no stalls.
+func ReplayOf(ctx context.Context, conn driver.Conn, set *rules.Set, since, until time.Time) (Replay, error) {
+	since, until = since.UTC().Truncate(time.Second), until.UTC().Truncate(time.Second)
+	seconds := int64(until.Sub(since) / time.Second)
+	step := time.Duration(max(1, (seconds+maxEvaluations-1)/maxEvaluations)) * time.Second
+	r := &replaying{
+		replay: Replay{Since: since, Until: until, StepSeconds: step.Seconds(), Rules: []ReplayedRule{}, Incidents: []Incident{}},
+		byRule: map[string]int{}, open: map[alertKey]int{},
+	}
+	keep := signals.Keep(set.Windows())
+	longest := slices.Max(append(slices.Collect(maps.Values(keep)), 0))
+	for _, rule := range set.Rules() {
+		if rule.Signal.Dimensions() == nil {
+			continue // a stall
+		}
+		r.byRule[rule.Name] = len(r.replay.Rules)
+		r.replay.Rules = append(r.replay.Rules, ReplayedRule{Rule: rule.Name, Condition: rule.Condition()})
+		r.minSamples = append(r.minSamples, rule.MinSamples)
+	}
+	cache := signals.NewCache(keep, signals.Limits{})
+	evaluator := rules.NewEvaluator(set, cache, rules.Options{StallAfter: max(10*time.Second, 3*step)})
+	// Alerts may fire at the beginning already: the windows are filled before it.
+	instant := since.Add(step)
+	for from := since.Add(-longest - time.Duration(signals.SettleNs)); from.Before(until); from = from.Add(chunk) {
+		to := from.Add(chunk)
+		cache.Advance(from.UnixMicro())
+		rows := 0
+		err := schema.LedgerBetween(ctx, conn, from, to, func(row *schema.LedgerRow) error {
+			rows++
+			row.Version.JudgedS += uint32(from.Unix() - since.Add(-time.Hour).Unix()) // again, with the events that were too far ahead
+			cache.Put(row)
+			return nil
+		})
+		if err != nil {
+			return Replay{}, fmt.Errorf("replay the rules: %w", err)
+		}
+		for ; !instant.After(to) && !instant.After(until); instant = instant.Add(step) {
+			if instant.Before(from) {
+				continue
+			}
+			cache.Advance(instant.UnixMicro())
+			evaluation, err := evaluator.Eval(ctx, instant)
+			if err != nil {
+				return Replay{}, fmt.Errorf("replay the rules: %w", err)
+			}
+			r.take(evaluation)
+		}
+	}
+	return r.end(until), nil
+}
+
+type alertKey struct {
+	rule  string
+	group signals.Labels
+}
+
+type replaying struct {
+	replay     Replay
+	byRule     map[string]int
+	minSamples []int64 // by the place of the rule
+	open       map[alertKey]int
+	incidents  []Incident
+}
+
+func (r *replaying) take(evaluation rules.Evaluation) {
+	r.replay.Evaluations++
+	for i := range evaluation.Samples {
+		s := &evaluation.Samples[i]
+		at := r.byRule[s.Rule]
+		if s.Denominator < max(1, r.minSamples[at]) {
+			continue
+		}
+		rule := &r.replay.Rules[at]
+		if ratio := s.Ratio(); rule.HighestRatio == nil || ratio > *rule.HighestRatio {
+			rule.HighestRatio = &ratio
+		}
+	}
+	for i := range evaluation.Transitions {
+		t := &evaluation.Transitions[i]
+		at, counted := r.byRule[t.Rule]
+		if !counted {
+			continue
+		}
+		key := alertKey{t.Rule, t.Group}
+		switch {
+		case t.To == rules.StateFiring:
+			r.replay.Rules[at].Fired++
+			r.open[key] = len(r.incidents)
+			r.incidents = append(r.incidents, Incident{
+				Rule: t.Rule, Group: t.Group, StartsAt: t.StartsAt, Numerator: t.Numerator, Denominator: t.Denominator,
+			})
+		case t.From == rules.StateFiring:
+			r.incidents[r.open[key]].EndsAt = &t.At
+			r.over(at, t.At.Sub(r.incidents[r.open[key]].StartsAt))
+			delete(r.open, key)
+		}
+	}
+}
+
+func (r *replaying) over(rule int, lasted time.Duration) {
+	of := &r.replay.Rules[rule]
+	of.FiringSeconds += lasted.Seconds()
+	of.LongestSeconds = max(of.LongestSeconds, lasted.Seconds())
+}
+
+func (r *replaying) end(until time.Time) Replay {
+	for key, i := range r.open {
+		r.over(r.byRule[key.rule], until.Sub(r.incidents[i].StartsAt))
+	}
+	slices.SortStableFunc(r.incidents, func(a, b Incident) int {
+		return cmp.Or(a.StartsAt.Compare(b.StartsAt), cmp.Compare(a.Rule, b.Rule), a.Group.Compare(b.Group))
+	})
+	r.replay.More = len(r.incidents) > maxIncidents
+	r.replay.Incidents = append(r.replay.Incidents, r.incidents[:min(maxIncidents, len(r.incidents))]...)
+	return r.replay
+}
