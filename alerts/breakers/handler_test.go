@@ -19,6 +19,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/component/componenttest"
+	"go.opentelemetry.io/collector/config/confighttp"
 
 	"github.com/retryledger/retryledger/analysis/answer"
 )
@@ -325,9 +327,16 @@ func TestASlowSubscriberIsDropped(t *testing.T) {
 	}
 }
 
-// TestAStreamOutlivesTheServersWriteTimeout, which is for answers that end.
-func TestAStreamOutlivesTheServersWriteTimeout(t *testing.T) {
-	s := serve(t, func(server *http.Server) { server.WriteTimeout = 200 * time.Millisecond })
+// TestAStreamOutlivesTheCollectorsWriteTimeout, which is for answers that end, and is
+// not held back by what the Collector's server puts around a handler.
+func TestAStreamOutlivesTheCollectorsWriteTimeout(t *testing.T) {
+	s := serve(t, func(server *http.Server) {
+		config := confighttp.NewDefaultServerConfig()
+		config.WriteTimeout = 200 * time.Millisecond
+		collectors, err := config.ToServer(t.Context(), nil, componenttest.NewNopTelemetrySettings(), server.Handler)
+		require.NoError(t, err)
+		server.Handler, server.WriteTimeout = collectors.Handler, collectors.WriteTimeout
+	})
 	s.to(t, 1)
 	f := s.follow(t, "")
 	assert.Equal(t, "state", f.next().event)

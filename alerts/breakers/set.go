@@ -56,7 +56,7 @@ func (s *Set) Settings() Settings { return s.settings }
 // Evaluate brings the breakers up to now: one step for each whole second since the last
 // evaluation, so that one that was held up comes to the same as one that was not, as
 // long as it missed less than a window. upTo is the instant up to which the reader has
-// all that the store has, zero if it has read nothing; now is of the same clock. Where
+// all that the store has, zero (Go's or Unix's) if it has read nothing; now is of the same clock. Where
 // the data end before now the evaluation does, and where they are stale it does nothing.
 // The breakers stay as they were when the reader fails.
 func (s *Set) Evaluate(ctx context.Context, reader signals.Reader, upTo, now time.Time) ([]Transition, error) {
@@ -237,5 +237,5 @@ func (s *Set) Close() {
 
 // stale tells whether data that end at upTo are too old to decide anything now.
 func (s Settings) stale(upTo, now time.Time) bool {
-	return upTo.IsZero() || now.Sub(upTo) > s.StaleAfter
+	return upTo.Unix() <= 0 || now.Sub(upTo) > s.StaleAfter
 }

@@ -265,6 +265,9 @@ func TestStaleDataCloseAndSaySo(t *testing.T) {
 		require.NoError(t, err)
 		assert.Empty(t, transitions)
 		assert.True(t, s.Stale(at(0)), "evaluated, but nothing was read")
+		_, err = s.Evaluate(t.Context(), &requests{}, time.UnixMicro(0), at(0))
+		require.NoError(t, err)
+		assert.Nil(t, s.Views(at(0), true).DataUpTo)
 	})
 	t.Run("the store is behind", func(t *testing.T) {
 		s, r := down(t)

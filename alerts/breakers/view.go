@@ -56,7 +56,7 @@ func (s *Set) Views(now time.Time, history bool) Views {
 		MinRequests: s.settings.MinRequests, Probes: s.settings.Probes,
 		Breakers: make([]View, 0, len(s.breakers)), BreakersLeftOff: s.leftOff,
 	}
-	if !s.upTo.IsZero() {
+	if s.upTo.Unix() > 0 {
 		upTo := s.upTo.UTC()
 		views.DataUpTo = &upTo
 	}

@@ -72,8 +72,8 @@ type Answer struct {
 }
 
 // Canary answers a question from what a reader holds. upTo is the instant up to which
-// the reader has all that the store has, zero if it has read nothing; now is of the same
-// clock. The window ends at the earlier of the two. Data that end more than staleAfter
+// the reader has all that the store has, zero (Go's or Unix's) if it has read nothing; now
+// is of the same clock. The window ends at the earlier of the two. Data that end more than staleAfter
 // before now decide nothing, and neither does a reader that cannot answer: its error is
 // returned beside the answer, which is inconclusive.
 func Canary(ctx context.Context, reader signals.Reader, q Question, upTo, now time.Time, staleAfter time.Duration) (Answer, error) {
@@ -85,7 +85,7 @@ func Canary(ctx context.Context, reader signals.Reader, q Question, upTo, now ti
 	if q.Baseline != "" {
 		a.Baseline = &Side{Version: q.Baseline}
 	}
-	if upTo.IsZero() {
+	if upTo.Unix() <= 0 {
 		return a.conclude(Verdict{Decision: Inconclusive, Cause: CauseUnavailable}), nil
 	}
 	upTo = upTo.UTC()

@@ -121,9 +121,11 @@ func TestTheWindowEndsWhereTheDataDo(t *testing.T) {
 	assert.Equal(t, Inconclusive, stale.Decision)
 	assert.Equal(t, CauseStale, stale.Cause)
 	assert.Contains(t, stale.Reason, "11:59:29")
-	none := at(time.Time{}, noon)
-	assert.Equal(t, CauseUnavailable, none.Cause)
-	assert.Nil(t, none.DataUpTo)
+	for _, zero := range []time.Time{{}, time.UnixMicro(0)} {
+		none := at(zero, noon)
+		assert.Equal(t, CauseUnavailable, none.Cause)
+		assert.Nil(t, none.DataUpTo)
+	}
 }
 
 type broken struct{}
