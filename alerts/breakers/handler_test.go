@@ -233,11 +233,15 @@ func TestAStreamSaysAllAndThenEachTransition(t *testing.T) {
 	back := s.follow(t, ids[0]).next()
 	assert.Equal(t, "transition", back.event, "one that comes back hears what it missed")
 	assert.Equal(t, ids[1], back.id)
+	all := s.follow(t, "test-0")
+	assert.Equal(t, ids[0], all.next().id)
+	assert.Equal(t, ids[1], all.next().id)
+	require.NoError(t, all.response.Body.Close())
 	for _, unknown := range []string{"test-999", "other-1", "nonsense", "test-x"} {
 		m := s.follow(t, unknown)
 		assert.Equal(t, "state", m.next().event, "all, when it is not known what it missed")
 		require.NoError(t, m.response.Body.Close())
-		require.Eventually(t, func() bool { return s.subscribers() <= 2 }, 5*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return s.subscribers() <= 3 }, 5*time.Second, time.Millisecond)
 	}
 
 	s.Close()

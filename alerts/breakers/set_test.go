@@ -222,6 +222,11 @@ func TestRestoreTakesNoNonsense(t *testing.T) {
 		assert.False(t, s.Restore(Snapshot{Breakers: []Breaker{bad}}), name)
 	}
 	assert.True(t, s.Restore(Snapshot{Breakers: []Breaker{good}}))
+	later, sooner := good, good
+	later.Since, sooner.Since = at(1), at(-1)
+	sooner.RetryAt = at(9)
+	assert.False(t, s.Restore(Snapshot{Breakers: []Breaker{later}}))
+	assert.True(t, s.Restore(Snapshot{Breakers: []Breaker{sooner}}), "it came there first")
 	older := good
 	older.Trips, older.State = 0, Closed
 	assert.False(t, s.Restore(Snapshot{Breakers: []Breaker{older}}))
