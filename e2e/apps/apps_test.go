@@ -6,11 +6,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -31,9 +33,11 @@ const (
 // ecosystem is one folder of examples.
 type ecosystem struct {
 	name             string
-	needs            []string // programs
+	needs            [][]string // commands that succeed where the language is there
+	requirements     string     // the file that says what is installed
 	instrumentations []string
 	applications     []string
+	lossy            string // host:port of what stands before the collector and loses spans, if any
 	// leftOut tells whether an application is nothing for an instrumentation.
 	leftOut func(instrumentation, application string) bool
 	command func(folder, installed string, args ...string) *exec.Cmd
@@ -42,73 +46,83 @@ type ecosystem struct {
 var ecosystems = []ecosystem{
 	{
 		name:             "python",
-		needs:            []string{"python3"},
+		needs:            [][]string{{"python3", "-c", "import ensurepip, venv"}},
+		requirements:     "requirements.txt",
 		instrumentations: []string{"openinference", "openllmetry", "langsmith", "langfuse", "langfuse-everything", "plain"},
 		applications:     []string{"calls", "graphs", "agents", "resume", "contracts", "budget"},
 		leftOut: func(instrumentation, application string) bool {
 			return application == "budget" && instrumentation != "plain"
 		},
 		command: func(folder, installed string, args ...string) *exec.Cmd {
-			cmd := exec.Command(filepath.Join(installed, "bin", "python"), append([]string{"run.py"}, args...)...)
+			cmd := exec.Command(filepath.Join(installed, "bin", "python"), append([]string{"run.py", "--json"}, args...)...)
 			cmd.Dir = folder
 			return cmd
 		},
 	},
 	{
 		name:             "javascript",
-		needs:            []string{"node", "npm"},
+		needs:            [][]string{{"node", "--version"}, {"npm", "--version"}},
+		requirements:     "package.json",
 		instrumentations: []string{"openinference", "langfuse", "langfuse-everything", "plain"},
 		applications:     []string{"calls", "graphs", "agents", "resume", "contracts", "ai-sdk"},
 		leftOut: func(instrumentation, application string) bool {
 			return application == "ai-sdk" && instrumentation == "openinference"
 		},
 		command: func(_, installed string, args ...string) *exec.Cmd {
-			cmd := exec.Command("node", append([]string{"--no-warnings", "run.mjs"}, args...)...)
+			cmd := exec.Command("node", append([]string{"--no-warnings", "run.mjs", "--json"}, args...)...)
 			cmd.Dir = installed
 			return cmd
 		},
 	},
 }
 
+// collector is the one that the applications send to.
+type collector struct{ *collectortest.Collector }
+
 // What the ledger says of real applications is what these counted themselves.
 func TestLedgerEqualsCounters(t *testing.T) {
 	c := collector{collectortest.Start(t, collectortest.NewPlace(t))}
 	defer c.Stop()
-	needed := map[int]bool{}
 	for _, e := range ecosystems {
-		t.Run(e.name, func(t *testing.T) {
-			for _, p := range c.runAll(t, e) {
-				t.Run(p.instrumentation+"/"+p.application, func(t *testing.T) {
-					<-p.ended
-					require.NoError(t, p.err, p.service)
-					found := c.compare(t, p)
-					for i, scenario := range p.told {
-						t.Run(scenario.Scenario, func(t *testing.T) {
-							require.NoError(t, found.wrong[i], "traces %v", found.traces(scenario))
-						})
-					}
-					for _, i := range found.needed {
-						needed[i] = true
-					}
-					assert.Empty(t, found.top, "/api/v1/top does not say what the runs say")
-				})
-			}
-			if t.Failed() {
-				return
-			}
-			for i, cell := range cells {
-				assert.True(t, needed[i] || !matches(cell.ecosystem, e.name), "no scenario needs the cell %+v any more", cell)
-			}
-		})
+		t.Run(e.name, func(t *testing.T) { c.test(t, e) })
 	}
 }
 
-// collector is the one that the applications send to.
-type collector struct{ *collectortest.Collector }
+// test compares all programs of an ecosystem with the ledger, and requires that each
+// cell for them is needed.
+func (c collector) test(t *testing.T, e ecosystem) {
+	t.Helper()
+	needed := map[int]bool{}
+	for _, p := range c.runAll(t, e) {
+		t.Run(p.instrumentation+"/"+p.application, func(t *testing.T) {
+			<-p.ended
+			require.NoError(t, p.err, p.service)
+			found := c.compare(t, p)
+			for i, scenario := range p.told {
+				t.Run(scenario.Scenario, func(t *testing.T) {
+					require.NoError(t, found.wrong[i], "traces %v", found.traces(scenario))
+				})
+			}
+			for _, i := range found.needed {
+				needed[i] = true
+			}
+			assert.Empty(t, found.top, "/api/v1/top does not say what the runs say")
+		})
+	}
+	if t.Failed() {
+		return
+	}
+	for i, cell := range cells {
+		if matches(cell.ecosystem, e.name) && cell.lossy == (e.lossy != "") {
+			assert.True(t, needed[i], "no scenario needs the cell %+v any more", cell)
+		}
+	}
+}
 
 // program is one process, which runs all scenarios of an application.
 type program struct {
 	ecosystem, instrumentation, application, service string
+	lossy                                            bool
 
 	ended   chan struct{}
 	told    []counted // after ended
@@ -122,6 +136,10 @@ func (c collector) runAll(t *testing.T, e ecosystem) []*program {
 	folder, installed := install(t, e)
 	var programs []*program
 	var running sync.WaitGroup
+	otlp, langfuse := c.HTTP, c.Langfuse
+	if e.lossy != "" {
+		otlp, langfuse = e.lossy, e.lossy
+	}
 	slots := make(chan struct{}, atOnce)
 	for _, application := range e.applications {
 		for _, instrumentation := range e.instrumentations {
@@ -131,15 +149,18 @@ func (c collector) runAll(t *testing.T, e ecosystem) []*program {
 			p := &program{
 				ecosystem: e.name, instrumentation: instrumentation, application: application,
 				service: strings.Join([]string{e.name, instrumentation, application}, "-"),
+				lossy:   e.lossy != "",
 				ended:   make(chan struct{}),
 			}
 			programs = append(programs, p)
 			cmd := e.command(folder, installed, application, "--instrumentation", instrumentation)
+			cmd.Env = append(os.Environ(), "OTEL_SERVICE_NAME="+p.service,
+				"OTEL_EXPORTER_OTLP_ENDPOINT=http://"+otlp, "LANGFUSE_BASE_URL=http://"+langfuse, "PYTHONDONTWRITEBYTECODE=1")
 			running.Go(func() {
 				slots <- struct{}{}
 				defer func() { <-slots }()
 				defer close(p.ended)
-				p.told, p.err = c.run(cmd, p.service)
+				p.told, p.err = run(cmd)
 				p.endedAt = time.Now()
 			})
 		}
@@ -152,20 +173,17 @@ func (c collector) runAll(t *testing.T, e ecosystem) []*program {
 // language is missing.
 func install(t *testing.T, e ecosystem) (folder, installed string) {
 	t.Helper()
-	for _, program := range e.needs {
-		if _, err := exec.LookPath(program); err != nil {
-			require.Empty(t, os.Getenv("CI"), "%s is missing: %v", program, err)
-			t.Skipf("%s is missing, so the examples in %s are not tested", program, e.name)
+	for _, command := range e.needs {
+		out, err := exec.Command(command[0], command[1:]...).CombinedOutput()
+		if err == nil {
+			continue
 		}
+		require.Empty(t, os.Getenv("CI"), "%q does not work here: %v\n%s", command, err, out)
+		t.Skipf("%q does not work here, so the examples in %s are not tested: %v", command, e.name, err)
 	}
 	folder, err := filepath.Abs(filepath.Join("..", "..", "examples", e.name))
 	require.NoError(t, err)
-	setup := exec.Command("bash", "setup.sh", e.name)
-	var errs bytes.Buffer
-	setup.Stderr = &errs
-	out, err := setup.Output()
-	require.NoError(t, err, "install what %s needs:\n%s", folder, errs.String())
-	installed = strings.TrimSpace(string(out))
+	installed = installOnce(t, folder, e)
 	if e.name != "javascript" {
 		return folder, installed
 	}
@@ -177,11 +195,27 @@ func install(t *testing.T, e ecosystem) (folder, installed string) {
 	return folder, beside
 }
 
+// installOnce installs what an ecosystem's examples need in the user's cache, so that a
+// clean checkout finds it there; another version of the examples has a folder of its own.
+func installOnce(t *testing.T, folder string, e ecosystem) string {
+	t.Helper()
+	requirements, err := os.ReadFile(filepath.Join(folder, e.requirements))
+	require.NoError(t, err)
+	cache, err := os.UserCacheDir()
+	require.NoError(t, err)
+	installed := filepath.Join(cache, "retryledger", "examples", fmt.Sprintf("%s-%08x", e.name, crc32.ChecksumIEEE(requirements)))
+	require.NoError(t, os.MkdirAll(installed, 0o750))
+	lock, err := os.Create(installed + ".lock") // one test at a time
+	require.NoError(t, err)
+	defer func() { _ = lock.Close() }()
+	require.NoError(t, syscall.Flock(int(lock.Fd()), syscall.LOCK_EX))
+	out, err := exec.Command("bash", filepath.Join(folder, "install.sh"), installed).CombinedOutput()
+	require.NoError(t, err, "install what %s needs:\n%s", folder, out)
+	return installed
+}
+
 // run runs an application to its end and returns what it counted.
-func (c collector) run(cmd *exec.Cmd, service string) ([]counted, error) {
-	cmd.Env = append(os.Environ(),
-		"OTEL_SERVICE_NAME="+service, "OTEL_EXPORTER_OTLP_ENDPOINT=http://"+c.HTTP, "LANGFUSE_BASE_URL=http://"+c.Langfuse,
-		"PYTHONDONTWRITEBYTECODE=1")
+func run(cmd *exec.Cmd) ([]counted, error) {
 	var errs bytes.Buffer
 	cmd.Stderr = &errs
 	out, err := cmd.Output()

@@ -5,6 +5,7 @@
 // question again within one execution knows that its client repeats it, and whoever leads the run
 // back to a step says so. The ledger has to find the same numbers in the spans.
 import { AsyncLocalStorage } from "node:async_hooks";
+import { existsSync, readFileSync, writeFileSync } from "node:fs";
 
 // The execution that the running code belongs to: its step, and the candidate that heard each
 // of its questions last.
@@ -15,6 +16,17 @@ export class Counters {
   runs = {};
   violations = [];
   #failedIn = {};
+  #journal;
+
+  // With a journal, a file, what is counted outlives the process, and goes on from there.
+  constructor(journal = "") {
+    this.#journal = journal;
+    if (journal && existsSync(journal)) Object.assign(this, JSON.parse(readFileSync(journal)));
+  }
+
+  #changed() {
+    if (this.#journal) writeFileSync(this.#journal, JSON.stringify(this));
+  }
 
   #of(step) {
     return (this.steps[step] ??= {
@@ -28,6 +40,7 @@ export class Counters {
     // One decision is charged once: to the innermost step that failed.
     if (attempt > 1) this.retry(this.#failedIn[step] ?? step, "node");
     this.#of(step).executions++;
+    this.#changed();
     try {
       return await executions.run({ step, heard: new Map() }, work);
     } catch (error) {
@@ -37,16 +50,17 @@ export class Counters {
   }
 
   // A model was asked; candidate 0 is the primary, the others are its fallbacks.
-  call(question, candidate, tokens) {
+  call(question, candidate, tokens, failed = !tokens) {
     const { step, heard } = executions.getStore();
     const counted = this.#of(step), before = heard.get(question);
     heard.set(question, candidate);
     counted.calls++;
     if (candidate > before) counted.fallbacks++;
     else if (before !== undefined) counted.retries.call++;
-    if (!tokens) counted.calls_failed++;
+    if (failed) counted.calls_failed++;
     counted.tokens.input += tokens?.[0] ?? 0;
     counted.tokens.output += tokens?.[1] ?? 0;
+    this.#changed();
   }
 
   // A tool was called.
@@ -60,6 +74,7 @@ export class Counters {
   // Someone decided to execute a step again.
   retry(step, layer) {
     this.#of(step).retries[layer]++;
+    this.#changed();
   }
 
   // A node missed a key on its input or output.
@@ -70,6 +85,7 @@ export class Counters {
   // A run ended, or one that had ended before ended again.
   run(run, completion) {
     this.runs[run] = completion;
+    this.#changed();
   }
 
   totals() {

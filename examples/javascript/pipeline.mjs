@@ -20,7 +20,7 @@ export const policy = (maxAttempts) => ({
 // Counts the executions of a node, and writes their spans where nobody else does.
 export const step = (counters, name, node) => (state, config) => {
   const attempt = (config?.executionInfo ?? getConfig()?.executionInfo)?.nodeAttempt ?? 1;
-  return counters.execution(name, attempt, () => telemetry.step(name, attempt, async () => node(state, config)));
+  return counters.execution(name, attempt, () => telemetry.step(name, attempt, async () => node(state, config), state?.item));
 };
 
 // A node without a model that fails so many times, then works.

@@ -7,6 +7,7 @@ import * as telemetry from "./telemetry.mjs";
 
 export const MODELS = ["gpt-mock-a", "claude-mock-b", "gemini-mock-c"];
 export const TOKENS = [120, 35];
+export const HANGS = "hangs"; // the word of a model that does not answer
 export const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
 // What a retry policy repeats.
@@ -60,10 +61,17 @@ class ScriptedChatModel extends BaseChatModel {
     return typeof word === "object" ? new Message({ content: "", tool_calls, usage_metadata }) : new Message({ content: word, usage_metadata });
   }
 
-  async _generate(messages) {
+  async _generate(messages, { signal }) {
     return telemetry.chat(this.model, this.candidate, currentStep(), async (used) => {
       await sleep(10);
-      const message = this.answer(messages, this.word(messages), used, AIMessage);
+      const word = this.word(messages);
+      if (word === HANGS) {
+        const cancelled = new Promise((resolve) => signal.addEventListener("abort", resolve));
+        await Promise.race([cancelled, sleep(60_000)]);
+        this.counters.call(JSON.stringify(messages.map((m) => m.content)), this.candidate, undefined, signal.reason.name === "TimeoutError");
+        throw signal.reason;
+      }
+      const message = this.answer(messages, word, used, AIMessage);
       return { generations: [{ text: message.content, message }], llmOutput: { model_name: this.model } };
     });
   }

@@ -9,10 +9,18 @@ import { BatchSpanProcessor, NodeTracerProvider } from "@opentelemetry/sdk-trace
 const tracer = trace.getTracer("example");
 export const callbacks = []; // that each call of a framework is given
 export let byHand = false; // the application writes the spans of its steps and calls itself
+export let instrumentation = ""; // the one that was started
+export const traceIds = new Set(); // of the spans so far, under which the ledger has them
 let provider;
 
+// Unless the environment says otherwise, all is sent to this machine.
+process.env.OTEL_SERVICE_NAME ??= "javascript-examples";
+process.env.OTEL_EXPORTER_OTLP_ENDPOINT ??= "http://127.0.0.1:4318";
+process.env.LANGFUSE_BASE_URL ??= "http://127.0.0.1:4321";
+
 function plain(processor = new BatchSpanProcessor(new OTLPTraceExporter())) {
-  provider = new NodeTracerProvider({ resource: detectResources({ detectors: [envDetector] }), spanProcessors: [processor] });
+  const remember = { onStart: (span) => traceIds.add(span.spanContext().traceId), onEnd() {}, async forceFlush() {}, async shutdown() {} };
+  provider = new NodeTracerProvider({ resource: detectResources({ detectors: [envDetector] }), spanProcessors: [processor, remember] });
   provider.register();
   return provider;
 }
@@ -38,6 +46,12 @@ export const instrumentations = {
   "langfuse-everything": () => langfuse({ shouldExportSpan: () => true }),
   plain: () => { byHand = true; plain(); },
 };
+
+// Starts one of the instrumentations.
+export async function start(name) {
+  instrumentation = name;
+  await instrumentations[name]();
+}
 
 export const flush = () => provider.forceFlush();
 
@@ -65,10 +79,11 @@ export function run(runId, work) {
 }
 
 // One execution of a step, the policy's attempt-th. A step that fails without an error says so,
-// since nobody reads its output from a span written by hand.
-export function step(name, attempt, work) {
+// since nobody reads its output from a span written by hand. The item that a branch of a fan-out
+// works on tells its repeats from the other branches.
+export function step(name, attempt, work, item) {
   if (!byHand) return work();
-  return span(name, { step: name, "retry.attempt": attempt, "run.id": runs.getStore() }, async (span) => {
+  return span(name, { step: name, "retry.attempt": attempt, "run.id": runs.getStore(), item }, async (span) => {
     const result = await work();
     if (result?.status === "error") span.setAttributes({ "step.failed": true, "step.error": "status: error" });
     return result;

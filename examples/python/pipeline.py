@@ -32,23 +32,23 @@ def policy(max_attempts: int) -> RetryPolicy:
 
 def step(counters: Counters, name: str, node: Callable) -> Callable:
     """Counts the executions of a node, and writes their spans where nobody else does."""
-    def execution():
-        return counters.execution(name, attempt())
-
     def attempt() -> int:
         return get_runtime().execution_info.node_attempt
+
+    def item(state, *_):  # of a fan-out
+        return state.get("item") if isinstance(state, dict) else None
 
     if inspect.iscoroutinefunction(node):
         @functools.wraps(node)
         async def counted(*args):
-            with execution(), telemetry.step(name, attempt()):
+            with counters.execution(name, attempt()), telemetry.step(name, attempt(), item=item(*args)):
                 result = await node(*args)
                 telemetry.step_returned(result)
                 return result
     else:
         @functools.wraps(node)
         def counted(*args):
-            with execution(), telemetry.step(name, attempt()):
+            with counters.execution(name, attempt()), telemetry.step(name, attempt(), item=item(*args)):
                 result = node(*args)
                 telemetry.step_returned(result)
                 return result

@@ -12,6 +12,7 @@ from counters import Counters
 
 MODELS = ("gpt-mock-a", "claude-mock-b", "gemini-mock-c")
 TOKENS = (120, 35)
+HANGS = "hangs"  # the word of a model that does not answer
 
 
 class Failure(Exception):
@@ -78,19 +79,23 @@ class ScriptedChatModel(BaseChatModel):
             return message(content="", tool_calls=calls, usage_metadata=usage)
         return message(content=word, usage_metadata=usage)
 
-    def _result(self, call, messages):
-        answer = ChatGeneration(message=self._answer(call, messages, self._word(messages)))
+    def _result(self, call, messages, word):
+        answer = ChatGeneration(message=self._answer(call, messages, word))
         return ChatResult(generations=[answer], llm_output={"model_name": self.model})
 
     def _generate(self, messages, stop=None, run_manager=None, **kwargs):
         with self._call() as call:
             time.sleep(0.01)
-            return self._result(call, messages)
+            return self._result(call, messages, self._word(messages))
 
     async def _agenerate(self, messages, stop=None, run_manager=None, **kwargs):
         with self._call() as call:
             await asyncio.sleep(0.01)
-            return self._result(call, messages)
+            word = self._word(messages)
+            if word == HANGS:
+                self.counters.call(repr([m.content for m in messages]), self.candidate, failed=False)
+                await asyncio.sleep(60)
+            return self._result(call, messages, word)
 
 
 class StreamingChatModel(ScriptedChatModel):

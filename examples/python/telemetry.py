@@ -8,7 +8,7 @@ import os
 
 from opentelemetry import trace
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace import SpanKind, StatusCode
 
@@ -17,6 +17,7 @@ callbacks: list = []  # that each call of a framework is given
 by_hand = False  # the application writes the spans of its steps and calls itself
 instrumentation = ""
 flush = lambda: None
+trace_ids: list[str] = []  # of the spans so far
 _run_id = contextvars.ContextVar("run_id", default="")
 
 
@@ -43,9 +44,15 @@ def openllmetry() -> TracerProvider:
 
 
 def langsmith() -> TracerProvider:
-    """LangSmith's client sends its runs as spans, and nothing to LangSmith."""
-    os.environ |= {"LANGSMITH_TRACING": "true", "LANGSMITH_TRACING_MODE": "otel"}
-    return plain()
+    """LangSmith's client sends its runs as spans, and nothing to LangSmith. With more than one thread, which it
+    starts when its queue grows, it meets the end of some runs before their beginning, and loses them."""
+    os.environ["LANGSMITH_TRACING"] = "true"
+    provider = plain()
+    from langsmith.run_trees import get_cached_client
+    one_thread = {"size_limit": 100, "scale_up_nthreads_limit": 0, "scale_up_qsize_trigger": 200,
+                  "scale_down_nempty_trigger": 4, "use_multipart_endpoint": True, "size_limit_bytes": None}
+    get_cached_client(tracing_mode="otel", info={"batch_ingest_config": one_thread})
+    return provider
 
 
 def langfuse(everything: bool = False):
@@ -59,18 +66,37 @@ def langfuse(everything: bool = False):
     return client
 
 
+class TraceIDs(SpanProcessor):
+    """Remembers under which ids the ledger has what the application did."""
+
+    def on_start(self, span, parent_context=None):
+        trace_id = format(span.context.trace_id, "032x")
+        if trace_id not in trace_ids:
+            trace_ids.append(trace_id)
+
+
 INSTRUMENTATIONS = {
     "openinference": openinference, "openllmetry": openllmetry, "langsmith": langsmith,
     "langfuse": langfuse, "langfuse-everything": lambda: langfuse(everything=True), "plain": plain,
 }
 
 
+DEFAULTS = {
+    "OTEL_SERVICE_NAME": "python-examples",
+    "OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4318",
+    "LANGFUSE_BASE_URL": "http://127.0.0.1:4321",
+}
+
+
 def start(name: str) -> None:
-    """Starts one of the INSTRUMENTATIONS."""
+    """Starts one of the INSTRUMENTATIONS. Unless the environment says otherwise it sends to this machine."""
+    for variable, value in DEFAULTS.items():
+        os.environ.setdefault(variable, value)
     global flush, by_hand, instrumentation
     instrumentation = name
     by_hand = name == "plain"
     started = INSTRUMENTATIONS[name]()
+    trace.get_tracer_provider().add_span_processor(TraceIDs())
     if name == "langsmith":
         from langchain_core.tracers.langchain import wait_for_all_tracers
         flush = lambda: (wait_for_all_tracers(), started.force_flush())
@@ -96,14 +122,17 @@ def run(run_id: str):
 
 
 @contextlib.contextmanager
-def step(name: str, attempt: int = 1, max_attempts: int = 0):
-    """One execution of a step, the policy's attempt-th. What it returns is said by step_returned."""
+def step(name: str, attempt: int = 1, max_attempts: int = 0, item: int | None = None):
+    """One execution of a step, the policy's attempt-th. What it returns is said by step_returned. The item that
+    a branch of a fan-out works on tells its repeats from the other branches."""
     if not by_hand:
         yield
         return
     attributes = {"step": name, "retry.attempt": attempt, "run.id": _run_id.get()}
     if max_attempts:
         attributes["retry.max_attempts"] = max_attempts
+    if item is not None:
+        attributes["item"] = item
     with span(name, attributes):
         yield
 

@@ -3,7 +3,7 @@ import { StringOutputParser } from "@langchain/core/output_parsers";
 import { ChatPromptTemplate } from "@langchain/core/prompts";
 import { RunnableLambda } from "@langchain/core/runnables";
 import { line, passes, run } from "../pipeline.mjs";
-import { Failure, model, streaming } from "../scripted.mjs";
+import { Failure, HANGS, model, streaming } from "../scripted.mjs";
 
 export const THREE = { stopAfterAttempt: 3 };
 const TWO = { stopAfterAttempt: 2 };
@@ -93,6 +93,25 @@ export const scenarios = {
     let answer = "";
     for await (const part of await streaming(c, [599]).withFallbacks([streaming(c, ["b"], 1)]).stream("q1")) answer += part.content;
     return { answer };
+  }),
+
+  // A model does not answer in time, which is a failure, and the node asks again.
+  timed_out_call: (c) => {
+    const asked = model(c, [HANGS, "a"]);
+    return threeSteps(c, async () => {
+      const given = { signal: AbortSignal.timeout(300) };
+      return { answer: (await asked.invoke("q1", given).catch(() => asked.invoke("q1"))).content };
+    });
+  },
+
+  // A model is asked twice at the same time, and what does not answer is cancelled: that is no repeat.
+  hedged_call: (c) => threeSteps(c, async () => {
+    const late = new AbortController();
+    const slow = model(c, [HANGS]).invoke("q1", { signal: late.signal }).catch(() => {});
+    const { content } = await model(c, ["b"]).invoke("q1 again");
+    late.abort();
+    await slow;
+    return { answer: content };
   }),
 
   // Each candidate has retries of its own: a twice, b twice.

@@ -129,25 +129,25 @@ export const scenarios = {
   // The node hangs twice; its timeout abandons it, and the policy executes it again. JavaScript cannot stop
   // what was abandoned: it ends later.
   node_timeout: async (c) => {
-    const hangs = [400, 400, 0];
+    const hangs = [1300, 1300, 0];
     const resolve = async () => {
       await sleep(hangs.shift());
       return { status: "ok" };
     };
-    await run(c, line(c, { ingest: passes, resolve: [resolve, { retryPolicy: policy(3), timeout: 100 }], rank: passes }));
-    await sleep(500);
+    await run(c, line(c, { ingest: passes, resolve: [resolve, { retryPolicy: policy(3), timeout: 1000 }], rank: passes }));
+    await sleep(600);
   },
 
   // The timeout abandons the node while it asks a model, whose answer comes too late and is paid for.
   node_timeout_in_a_call: async (c) => {
-    const asked = model(c, ["a"]), hangs = [400, 0];
+    const asked = model(c, ["a"]), hangs = [1300, 0];
     const resolve = async () => {
       await asked.invoke("q1");
       await sleep(hangs.shift());
       return { answer: (await asked.invoke("q2")).content };
     };
-    await run(c, line(c, { ingest: passes, resolve: [resolve, { retryPolicy: policy(3), timeout: 150 }], rank: passes }));
-    await sleep(500);
+    await run(c, line(c, { ingest: passes, resolve: [resolve, { retryPolicy: policy(3), timeout: 1000 }], rank: passes }));
+    await sleep(600);
   },
 
   // The functional API: a task with a policy.

@@ -1,9 +1,79 @@
-// Runs that stop or wait, and are taken up again from their checkpoints.
+// Runs that stop, wait or die, and are taken up again from their checkpoints.
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { deserialize, serialize } from "node:v8";
 import { Command, interrupt, MemorySaver } from "@langchain/langgraph";
+import { Counters } from "../counters.mjs";
 import { fails, line, newThread, passes, policy, run } from "../pipeline.mjs";
-import { Failure } from "../scripted.mjs";
+import { Failure, model, sleep } from "../scripted.mjs";
+import * as telemetry from "../telemetry.mjs";
 
 const checkpointed = (c, nodes) => line(c, nodes, { checkpointer: new MemorySaver() });
+
+// Keeps its checkpoints in a file.
+class FileSaver extends MemorySaver {
+  constructor(file) {
+    super();
+    this.file = file;
+    if (existsSync(file)) Object.assign(this, deserialize(readFileSync(file)));
+  }
+  save(result) {
+    writeFileSync(this.file, serialize({ storage: { ...this.storage }, writes: { ...this.writes } }));
+    return result;
+  }
+  async put(...args) { return this.save(await super.put(...args)); }
+  async putWrites(...args) { return this.save(await super.putWrites(...args)); }
+}
+
+// A process that takes a run up. The first one fails once, then hangs until it is killed.
+async function worker(delivery, thread, folder) {
+  const program = spawn(process.execPath, [process.argv[1], "resume", "--instrumentation", telemetry.instrumentation,
+    "--crash", [delivery, thread, folder].join()], { stdio: "inherit" });
+  const ended = once(program, "exit");
+  if (delivery === 1) {
+    while (!existsSync(join(folder, "hangs")) && program.exitCode === null) await sleep(50);
+    program.kill("SIGKILL");
+  }
+  return (await ended)[0];
+}
+
+// What a worker does.
+export async function crash(where) {
+  const [delivery, thread, folder] = where.split(",");
+  const c = new Counters(join(folder, "journal")), stories = delivery === "1" ? ["fails", "hangs"] : ["works"];
+  const asked = model(c, ["a"]);
+  const resolve = async () => {
+    const story = stories.shift();
+    await asked.invoke("q1");
+    if (story === "fails") throw new Failure("the vector store went away");
+    if (story === "hangs") {
+      await telemetry.flush(); // what the timer of the exporter would have sent by now
+      writeFileSync(join(folder, "hangs"), "");
+      await sleep(60_000);
+    }
+    return { status: "ok" };
+  };
+  const checkpointer = new FileSaver(join(folder, "checkpoints"));
+  const graph = line(c, { ingest: passes, resolve: [resolve, { retryPolicy: policy(3) }], rank: passes }, { checkpointer });
+  await run(c, graph, { given: delivery === "1" ? { question: "q1" } : null, thread });
+  await telemetry.flush();
+}
+
+// Runs a story of workers, and counts what they counted.
+async function crashing(c, story) {
+  const folder = mkdtempSync(join(tmpdir(), "example-"));
+  try {
+    await story(newThread(), folder);
+    const counted = new Counters(join(folder, "journal"));
+    Object.assign(c.steps, counted.steps);
+    Object.assign(c.runs, counted.runs);
+  } finally {
+    rmSync(folder, { recursive: true });
+  }
+}
 
 export const scenarios = {
   // A node waits for a person, twice. To go on is no retry.
@@ -40,6 +110,19 @@ export const scenarios = {
     c.retry("resolve", "worker");
     await run(c, graph, { given: null, thread });
   },
+
+  // The process is killed (kill -9) while a node is at work, and nobody takes the run up.
+  killed: (c) => crashing(c, async (thread, folder) => {
+    await worker(1, thread, folder);
+    c.run(thread, "running");
+  }),
+
+  // The process is killed while a node is at work, and another one takes the run up from its checkpoints.
+  crashed: (c) => crashing(c, async (thread, folder) => {
+    await worker(1, thread, folder);
+    new Counters(join(folder, "journal")).retry("resolve", "worker");
+    if (await worker(2, thread, folder)) throw new Error("the second worker failed");
+  }),
 
   // Two questions on one thread are two runs, also when the first one failed.
   thread_of_two_runs: async (c) => {

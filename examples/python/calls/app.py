@@ -7,7 +7,7 @@ from langchain_core.runnables import RunnableLambda
 
 from counters import Counters
 from pipeline import arun, line, passes, run
-from scripted import Failure, model
+from scripted import HANGS, Failure, model
 
 THREE = {"stop_after_attempt": 3, "wait_exponential_jitter": False,
          "exponential_jitter_params": {"initial": 0.02, "max": 0.05}}
@@ -128,10 +128,29 @@ def fallback_batch(c: Counters):
     three_steps(c, resolve)
 
 
+def fallback_batch_async(c: Counters):
+    """The same, asynchronously."""
+    asked = model(c, q1=["a"], q2=[429], q3=[503]).with_fallbacks([model(c, "b", candidate=1)])
+
+    async def resolve(state):
+        await asked.abatch(["q1", "q2", "q3"])
+        return {}
+    asyncio.run(arun(c, line(c, ingest=passes, resolve=resolve, rank=passes)))
+
+
 def fallback_stream(c: Counters):
     """The first model fails before its first word, so the second one streams."""
     asked = model(c, 429, streaming=True).with_fallbacks([model(c, "b", candidate=1, streaming=True)])
     three_steps(c, lambda state: {"answer": "".join(part.content for part in asked.stream("q1"))})
+
+
+def fallback_stream_async(c: Counters):
+    """The same, asynchronously."""
+    asked = model(c, 429, streaming=True).with_fallbacks([model(c, "b", candidate=1, streaming=True)])
+
+    async def resolve(state):
+        return {"answer": "".join([part.content async for part in asked.astream("q1")])}
+    asyncio.run(arun(c, line(c, ingest=passes, resolve=resolve, rank=passes)))
 
 
 def broken_stream(c: Counters):
@@ -152,6 +171,33 @@ def retries_around_fallbacks(c: Counters):
     three_steps(c, asks(asked))
 
 
+def cancelled_call(c: Counters):
+    """A model does not answer; the node cancels the call after a while, and asks again."""
+    asked = model(c, HANGS, "a")
+
+    async def resolve(state):
+        try:
+            await asyncio.wait_for(asked.ainvoke("q1"), 0.3)
+        except TimeoutError:
+            return {"answer": (await asked.ainvoke("q1")).content}
+    asyncio.run(arun(c, line(c, ingest=passes, resolve=resolve, rank=passes)))
+
+
+def hedged_call(c: Counters):
+    """A model is asked twice at the same time, and what does not answer is cancelled: that is no repeat."""
+    slow, quick = model(c, HANGS), model(c, "b")
+
+    async def resolve(state):
+        asked = [asyncio.create_task(m.ainvoke(q)) for m, q in ((slow, "q1"), (quick, "q1 again"))]
+        done, late = await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)
+        for task in late:
+            task.cancel()
+        await asyncio.wait(late)
+        return {"answer": done.pop().result().content}
+    asyncio.run(arun(c, line(c, ingest=passes, resolve=resolve, rank=passes)))
+
+
 SCENARIOS = (client_retries, client_retries_exhausted, client_retries_async, client_retries_batch, rejected_answers,
              by_hand, fallback, fallback_not_needed, fallbacks_exhausted, fallback_of_chains, fallback_async,
-             fallback_batch, fallback_stream, broken_stream, retries_then_fallback, retries_around_fallbacks)
+             fallback_batch, fallback_batch_async, fallback_stream, fallback_stream_async, broken_stream,
+             retries_then_fallback, retries_around_fallbacks, cancelled_call, hedged_call)

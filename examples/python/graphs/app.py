@@ -177,7 +177,7 @@ def node_timeout(c: Counters):
     async def resolve(state):
         await asyncio.sleep(hangs.pop(0))
         return {"status": "ok"}
-    resolve = (resolve, {"retry_policy": policy(3), "timeout": 0.15})
+    resolve = (resolve, {"retry_policy": policy(3), "timeout": 1.0})
     asyncio.run(arun(c, line(c, ingest=passes, resolve=resolve, rank=passes)))
 
 
@@ -190,7 +190,7 @@ def node_timeout_in_a_call(c: Counters):
         await asyncio.sleep(hangs.pop(0))
         await asked.ainvoke("q2")
         return {"status": "ok"}
-    resolve = (resolve, {"retry_policy": policy(3), "timeout": 0.3})
+    resolve = (resolve, {"retry_policy": policy(3), "timeout": 1.0})
     asyncio.run(arun(c, line(c, ingest=passes, resolve=resolve, rank=passes)))
 
 

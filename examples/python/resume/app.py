@@ -63,27 +63,41 @@ def thread_of_two_runs(c: Counters):
     run(c, graph, {"question": "q2"}, thread, run_id=thread + "/2")
 
 
+def worker(delivery: int, thread: str, folder: str) -> subprocess.Popen:
+    """A process that takes a run up. The first one fails once, then hangs until it is killed."""
+    program = os.path.join(os.path.dirname(os.path.dirname(__file__)), "run.py")
+    process = subprocess.Popen([sys.executable, program, "resume", "--instrumentation", telemetry.instrumentation,
+                                "--crash", f"{delivery},{thread},{folder}"])
+    if delivery == 1:
+        while not os.path.exists(os.path.join(folder, "hangs")):
+            assert process.poll() is None
+            time.sleep(0.05)
+        os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    return process
+
+
+def killed(c: Counters):
+    """The process is killed (kill -9) while a node is at work, and nobody takes the run up."""
+    with tempfile.TemporaryDirectory() as folder:
+        thread = new_thread()
+        worker(1, thread, folder)
+        c.read(os.path.join(folder, "journal"))
+        c.run(thread, "running")
+
+
 def crashed(c: Counters):
     """The process is killed while a node is at work, and another one takes the run up from SQLite."""
     with tempfile.TemporaryDirectory() as folder:
-        journal, thread = os.path.join(folder, "journal"), new_thread()
-
-        def worker(delivery: int):
-            program = os.path.join(os.path.dirname(os.path.dirname(__file__)), "run.py")
-            return subprocess.Popen([sys.executable, program, "resume", "--instrumentation", telemetry.instrumentation,
-                                     "--crash", f"{delivery},{thread},{folder}"])
-        first = worker(1)
-        while not os.path.exists(os.path.join(folder, "hangs")):
-            time.sleep(0.05)
-        os.kill(first.pid, signal.SIGKILL)
-        first.wait()
+        thread = new_thread()
+        worker(1, thread, folder)
         c.retry("resolve", "worker")
-        assert worker(2).wait() == 0
-        c.read(journal)
+        assert worker(2, thread, folder).returncode == 0
+        c.read(os.path.join(folder, "journal"))
 
 
 def crash(where: str) -> None:
-    """The worker of crashed: its first delivery fails once, then hangs until it is killed."""
+    """What a worker does."""
     delivery, thread, folder = where.split(",")
     c, stories = Counters(os.path.join(folder, "journal")), ["fails", "hangs"] if delivery == "1" else ["works"]
     asked = model(c, "a")
@@ -104,4 +118,4 @@ def crash(where: str) -> None:
     telemetry.flush()
 
 
-SCENARIOS = (interrupted, waits, interrupted_and_retried, failed, thread_of_two_runs, crashed)
+SCENARIOS = (interrupted, waits, interrupted_and_retried, failed, thread_of_two_runs, killed, crashed)
