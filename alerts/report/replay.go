@@ -3,6 +3,7 @@ package report
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -12,7 +13,6 @@ import (
 
 	"github.com/retryledger/retryledger/alerts/rules"
 	"github.com/retryledger/retryledger/alerts/signals"
-	"github.com/retryledger/retryledger/schema"
 )
 
 // MaxReplay is the longest time that a replay covers.
@@ -23,9 +23,12 @@ const (
 	maxEvaluations = 86_400
 	// maxIncidents bounds the alerts that are listed one by one; all are counted.
 	maxIncidents = 1000
-	// chunk is how much of the past is read at once. The cache takes events up to an hour
-	// ahead of its clock.
-	chunk = 30 * time.Minute
+	// firstChunk is how much of the past is read at first. What follows is twice as long
+	// while there is little in it, and half as long where there is too much.
+	firstChunk = time.Hour
+	// maxHistory bounds what of a chunk is held: sums of a second of one set of labels,
+	// at a hundred bytes each.
+	maxHistory = 1_000_000
 )
 
 // Replay says what rules would have fired on the ledger's past, had they been evaluated
@@ -66,6 +69,10 @@ type Incident struct {
 // ReplayOf evaluates rules on the ledger's past, (since, until] in whole seconds. Rules
 // on stalls are left out: the past knows no stalls.
 func ReplayOf(ctx context.Context, conn driver.Conn, set *rules.Set, since, until time.Time) (Replay, error) {
+	return replayOf(ctx, conn, set, since, until, maxHistory)
+}
+
+func replayOf(ctx context.Context, conn driver.Conn, set *rules.Set, since, until time.Time, limit int) (Replay, error) {
 	since, until = since.UTC().Truncate(time.Second), until.UTC().Truncate(time.Second)
 	seconds := int64(until.Sub(since) / time.Second)
 	step := time.Duration(max(1, (seconds+maxEvaluations-1)/maxEvaluations)) * time.Second
@@ -83,33 +90,36 @@ func ReplayOf(ctx context.Context, conn driver.Conn, set *rules.Set, since, unti
 		r.replay.Rules = append(r.replay.Rules, ReplayedRule{Rule: rule.Name, Condition: rule.Condition()})
 		r.minSamples = append(r.minSamples, rule.MinSamples)
 	}
+	past := &history{conn: conn, keep: keep, limit: limit}
 	cache := signals.NewCache(keep, signals.Limits{})
 	evaluator := rules.NewEvaluator(set, cache, rules.Options{StallAfter: max(10*time.Second, 3*step)})
 	// Alerts may fire at the beginning already: the windows are filled before it.
+	cache.Advance(since.UnixMicro())
 	instant := since.Add(step)
-	for from := since.Add(-longest - time.Duration(signals.SettleNs)); from.Before(until); from = from.Add(chunk) {
-		to := from.Add(chunk)
-		cache.Advance(from.UnixMicro())
-		rows := 0
-		err := schema.LedgerBetween(ctx, conn, from, to, func(row *schema.LedgerRow) error {
-			rows++
-			row.Version.JudgedS += uint32(from.Unix() - since.Add(-time.Hour).Unix()) // again, with the events that were too far ahead
-			cache.Put(row)
-			return nil
-		})
+	length := firstChunk
+	for from := since.Add(-longest); from.Before(until); {
+		length = min(length, until.Sub(from))
+		enough, err := past.read(ctx, from, from.Add(length))
 		if err != nil {
 			return Replay{}, fmt.Errorf("replay the rules: %w", err)
 		}
-		for ; !instant.After(to) && !instant.After(until); instant = instant.Add(step) {
-			if instant.Before(from) {
-				continue
-			}
+		if !enough && length > time.Second {
+			length = (length / 2).Truncate(time.Second)
+			continue
+		}
+		from = from.Add(length)
+		for ; !instant.After(from); instant = instant.Add(step) {
 			cache.Advance(instant.UnixMicro())
+			past.pour(cache, instant)
 			evaluation, err := evaluator.Eval(ctx, instant)
-			if err != nil {
+			if err = errors.Join(err, ctx.Err()); err != nil {
 				return Replay{}, fmt.Errorf("replay the rules: %w", err)
 			}
 			r.take(evaluation)
+		}
+		past.pour(cache, from)
+		if len(past.order) < past.limit/4 {
+			length *= 2
 		}
 	}
 	return r.end(until), nil

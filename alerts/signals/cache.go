@@ -223,13 +223,10 @@ func (c *Cache) put(row *schema.LedgerRow) {
 	h := held{version: row.Version, last: c.now}
 	c.scratch = c.scratch[:0]
 	each(row, func(e Event) {
-		keep, ok := c.keep[e.Signal]
-		second := secondOf(e.AtNs)
-		if !ok || second < 0 || second <= c.now-keep-lag || second > c.now+ahead {
-			return
+		if second, ok := c.takes(e); ok {
+			c.scratch = append(c.scratch, contribution{c.seriesOf(e), second, e.Unsettled, e.Numerator, e.Denominator})
+			h.last = max(h.last, second)
 		}
-		c.scratch = append(c.scratch, contribution{c.seriesOf(e), second, e.Unsettled, e.Numerator, e.Denominator})
-		h.last = max(h.last, second)
 	})
 	h.contributions = c.putIn()
 	c.traces[row.TraceID] = h
@@ -239,6 +236,22 @@ func (c *Cache) put(row *schema.LedgerRow) {
 	for second := c.swept + 1; len(c.traces) > c.limits.Traces && second <= h.last; second++ {
 		c.forget(second)
 		c.heldFrom = max(c.heldFrom, second)
+	}
+}
+
+// takes tells in which second an event counts, and whether any window may ask for it.
+func (c *Cache) takes(e Event) (second int64, ok bool) {
+	keep, ok := c.keep[e.Signal]
+	second = secondOf(e.AtNs)
+	return second, ok && second >= 0 && second > c.now-keep-lag && second <= c.now+ahead
+}
+
+// Add takes in an event of the past, of which no other row will say anything else.
+func (c *Cache) Add(e Event) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if second, ok := c.takes(e); ok {
+		c.seriesOf(e).add(second, e.Unsettled, e.Numerator, e.Denominator)
 	}
 }
 
