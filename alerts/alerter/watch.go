@@ -62,6 +62,7 @@ type outcome struct {
 	evaluation  rules.Evaluation
 	set         *rules.Set                   // in force
 	annotations map[uint64]map[string]string // of what is delivered, by fingerprint
+	explained   explanations                 // of what fires
 	rulesError  string                       // why the rules file was not taken
 }
 
@@ -94,7 +95,7 @@ func (w *watch) alerts() report.Alerts {
 	for i := range snapshot.Alerts {
 		s := &snapshot.Alerts[i]
 		f := fingerprint(s.Labels)
-		out.Alerts = append(out.Alerts, report.AlertOf(s, f, last.annotations[f]))
+		out.Alerts = append(out.Alerts, report.AlertOf(s, f, last.explained.of(s.Rule, s.Group), last.annotations[f]))
 	}
 	order := map[string]int{string(rules.StateFiring): 0, string(rules.StatePending): 1, string(rules.StateResolved): 2}
 	slices.SortStableFunc(out.Alerts, func(a, b report.Alert) int { return order[a.State] - order[b.State] })
@@ -176,6 +177,7 @@ func (w *watch) settle(ctx context.Context, conn driver.Conn, evaluation rules.E
 		w.log.Error("Alerts could not be handed to delivery; they are handed over again at the next evaluation.", zap.Error(err))
 	}
 	w.mu.Lock()
+	w.last.explained = explained
 	w.last.annotations = make(map[uint64]map[string]string, len(alerts))
 	for i := range alerts {
 		w.last.annotations[fingerprint(alerts[i].Labels)] = alerts[i].Annotations

@@ -28,8 +28,9 @@ const (
 	questionTimeout = 30 * time.Second
 	// replayTimeout bounds a replay; the command line waits for two minutes.
 	replayTimeout = 110 * time.Second
-	// maxSamples bounds the samples of one answer: an hour of one alert.
-	maxSamples = 3600
+	// around is how much after an alert's beginning, and before its end, is shown second
+	// by second, where there is more.
+	around = 15 * time.Minute
 )
 
 // Settings are what the handler needs.
@@ -187,31 +188,48 @@ func (h *handler) why(ctx context.Context, r *http.Request) (any, error) {
 			out.Condition = rule.Condition()
 		}
 	}
-	begin, end := last.At, time.Time{}
-	for i, row := range slices.Backward(rows) {
+	for i := range slices.Backward(rows) {
 		out.Transitions = append(out.Transitions, TransitionOf(&rows[i]))
-		if row.To == string(rules.StateFiring) && begin.Equal(last.At) {
-			begin = row.At
+	}
+	begin, end := episode(rows)
+	begin = begin.Add(-time.Duration(last.WindowS) * time.Second)
+	if end.IsZero() {
+		end = h.Now()
+	}
+	end = end.Add(time.Second) // its own second too
+	filter := schema.AlertFilter{Since: begin, Until: end, Rule: last.Rule, Group: &last.Group}
+	if middle := begin.Add(time.Duration(last.WindowS)*time.Second + around); middle.Before(end.Add(-around)) {
+		out.LeftOff = &Period{middle.UTC(), end.Add(-around).UTC()}
+		filter.Until = middle
+	}
+	for {
+		samples, err := schema.AlertSamples(ctx, conn, filter)
+		if err != nil {
+			return nil, err //nolint:wrapcheck // schema says what was attempted
+		}
+		for i := range samples {
+			out.Samples = append(out.Samples, sampleOf(&samples[i]))
+		}
+		if filter.Until.Equal(end) {
+			return out, nil
+		}
+		filter.Since, filter.Until = out.LeftOff.To, end
+	}
+}
+
+// episode is when an alert last began to breach, and when that ended; end is zero while
+// it has not. rows are its transitions in the order of time.
+func episode(rows []schema.AlertTransition) (begin, end time.Time) {
+	begin = rows[0].At
+	for i := range rows {
+		switch row := &rows[i]; {
+		case row.From == string(rules.StateInactive):
+			begin, end = row.At, time.Time{}
+		case row.To == string(rules.StateResolved) || row.To == string(rules.StateInactive):
+			end = row.At
 		}
 	}
-	if last.To == string(rules.StateResolved) || last.To == string(rules.StateInactive) {
-		end = last.At.Add(time.Second)
-	}
-	samples, err := schema.AlertSamples(ctx, conn, schema.AlertFilter{
-		Since: begin.Add(-time.Duration(last.WindowS) * time.Second), Until: end, Rule: last.Rule, Group: &last.Group, Limit: maxSamples,
-	})
-	if err != nil {
-		return nil, err //nolint:wrapcheck // schema says what was attempted
-	}
-	for i := range samples {
-		s := &samples[i]
-		sample := Sample{Instant: s.Instant, Numerator: s.Numerator, Denominator: s.Denominator, State: s.State}
-		if s.Denominator > 0 {
-			sample.Ratio = float64(s.Numerator) / float64(s.Denominator)
-		}
-		out.Samples = append(out.Samples, sample)
-	}
-	return out, nil
+	return begin, end
 }
 
 // replay evaluates the rules of the body, or those in force, on the past.

@@ -40,6 +40,11 @@ type Alert struct {
 	WindowSeconds float64 `json:"window_seconds"`
 	// LastedSeconds is how long a stall has lasted; 0 of rules that count.
 	LastedSeconds float64 `json:"lasted_seconds,omitempty"`
+
+	// What is behind it, of an alert that fires: at first, and again every minute.
+	TopError      string   `json:"top_error,omitempty"` // the most frequent
+	TopErrorCount int64    `json:"top_error_count,omitempty"`
+	Runs          []string `json:"runs,omitempty"` // ids of examples
 }
 
 // Alerts is the answer of AlertsPath.
@@ -99,7 +104,14 @@ type Sample struct {
 type Why struct {
 	Condition   string       `json:"condition,omitempty"` // of the rule as it is now; "" where it is gone
 	Transitions []Transition `json:"transitions"`         // the latest first
-	Samples     []Sample     `json:"samples"`             // from a window before it fired, or before its last change, until it ended or now
+	Samples     []Sample     `json:"samples"`             // from a window before it last began, until it ended or now
+	LeftOff     *Period      `json:"left_off,omitempty"`  // in the middle, where that is long
+}
+
+// Period is a time of which samples are not listed.
+type Period struct {
+	From time.Time `json:"from"`
+	To   time.Time `json:"to"`
 }
 
 // Rule is a rule in force.
@@ -155,13 +167,22 @@ func TransitionOf(t *schema.AlertTransition) Transition {
 	return out
 }
 
-// AlertOf is an alert's state; its annotations are those of an alert that is delivered.
-func AlertOf(s *rules.AlertState, fingerprint uint64, annotations map[string]string) Alert {
+func sampleOf(s *schema.AlertSample) Sample {
+	out := Sample{Instant: s.Instant, Numerator: s.Numerator, Denominator: s.Denominator, State: s.State}
+	if s.Denominator > 0 {
+		out.Ratio = float64(s.Numerator) / float64(s.Denominator)
+	}
+	return out
+}
+
+// AlertOf is an alert's state; what is behind it and its annotations are those of an
+// alert that is delivered.
+func AlertOf(s *rules.AlertState, fingerprint uint64, behind rules.Explanation, annotations map[string]string) Alert {
 	out := Alert{
 		Fingerprint: Fingerprint(fingerprint), Rule: s.Rule, Signal: string(s.Signal), State: string(s.State), Group: s.Group,
 		Labels: s.Labels, Annotations: annotations, Since: orNull(s.Since), StartsAt: orNull(s.StartsAt), ResolvedAt: orNull(s.ResolvedAt),
 		Numerator: s.Numerator, Denominator: s.Denominator, Threshold: s.Threshold.Ratio(), WindowSeconds: s.Window.Seconds(),
-		LastedSeconds: s.Lasted.Seconds(),
+		LastedSeconds: s.Lasted.Seconds(), TopError: behind.TopError, TopErrorCount: behind.TopErrorCount, Runs: behind.Runs,
 	}
 	if s.Denominator > 0 {
 		out.Ratio = float64(s.Numerator) / float64(s.Denominator)
