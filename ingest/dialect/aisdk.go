@@ -44,6 +44,7 @@ func (r *reading) readAISDK() {
 		}
 	case op == "ai.toolCall":
 		row.Role = schema.RoleTool
+		row.InputHash = a.hash("ai.toolCall.args", "ai.toolCall.input")
 	case op != "":
 		row.Role, row.Model = schema.RoleChain, ""
 		row.InputTokens, row.OutputTokens = schema.Unknown, schema.Unknown

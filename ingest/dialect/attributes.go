@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/cespare/xxhash/v2"
 	"github.com/tidwall/gjson"
 	"go.opentelemetry.io/collector/pdata/pcommon"
 )
@@ -36,6 +37,19 @@ func (a attributes) text(keys ...string) string {
 		}
 	}
 	return ""
+}
+
+// hash identifies the value of the first of keys that is set, whatever its type; 0 if
+// none is.
+func (a attributes) hash(keys ...string) uint64 {
+	for _, key := range keys {
+		if v, ok := a.m.Get(key); ok {
+			if text := v.AsString(); text != "" {
+				return xxhash.Sum64String(text) | 1
+			}
+		}
+	}
+	return 0
 }
 
 // integer is the first of keys that holds a whole number, as an int, a double or a text.

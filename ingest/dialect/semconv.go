@@ -37,6 +37,10 @@ func (r *reading) readSemconv() {
 		row.FinishReason = clip(reasons[0], maxText)
 	}
 
+	if row.Role == schema.RoleTool {
+		row.InputHash = a.hash("gen_ai.tool.call.arguments", "tool_arguments")
+	}
+
 	if status, ok := a.count("http.response.status_code", "http.status_code"); ok && status >= 100 && status <= 599 {
 		row.HTTPStatus = status
 	}
