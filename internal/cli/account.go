@@ -186,7 +186,8 @@ func inputError(name string, err error) error {
 		return fail(ExitInput, "%s: %w; raise it with --file-limit, or split the file", display(name), err)
 	case errors.Is(err, otlpfile.ErrNotTraces):
 		return fail(ExitInput, "%s: %w\nGive files of ExportTraceServiceRequest, protobuf or JSON, as an OTLP exporter sends them "+
-			"or the Collector's file exporter writes them", display(name), err)
+			"or the Collector's file exporter writes them, and leave out all others: an account of some of the files would look like one of all",
+			display(name), err)
 	default:
 		return fail(ExitInput, "%s cannot be read: %w", display(name), err)
 	}
