@@ -90,6 +90,7 @@ type RunRow struct {
 	OrphanSpans, Spans           int64
 	Dialects                     []string
 	StartNs, EndNs               int64
+	Warnings                     []string
 }
 
 // StepRow is one step's account within one run; nil where a number is not

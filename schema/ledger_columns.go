@@ -55,6 +55,7 @@ var ledgerColumns = []column[LedgerRow]{
 	nested("runs.dialects", ledgerRuns, func(r *RunRow) *[]string { return &r.Dialects }),
 	nested("runs.start_ns", ledgerRuns, func(r *RunRow) *int64 { return &r.StartNs }),
 	nested("runs.end_ns", ledgerRuns, func(r *RunRow) *int64 { return &r.EndNs }),
+	nested("runs.warnings", ledgerRuns, func(r *RunRow) *[]string { return &r.Warnings }),
 
 	nested("steps.run", ledgerSteps, func(r *StepRow) *uint32 { return &r.Run }),
 	nested("steps.step", ledgerSteps, func(r *StepRow) *string { return &r.Step }),

@@ -180,7 +180,7 @@ type Span struct {
 	OutputTokens  int64   // Unknown where not stated
 	CostUSD       float64 // NaN where not stated
 	FinishReason  string
-	InputHash     uint64 // of the input, to match the attempts of one input; 0 none
+	InputHash     uint64 // of the input, to match the attempts of one input; 0 none. 64 bits, no salt: who guesses a short input can check the guess
 	ItemHash      uint64 // of the span's own plain attributes (item, index, branch), 0 none
 
 	// Contract, completion, budget.

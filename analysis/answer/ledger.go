@@ -23,6 +23,7 @@ func CompleteRun(run attribution.Run) attribution.Run {
 	run.UnfinishedSteps = list(run.UnfinishedSteps)
 	run.Dialects = list(run.Dialects)
 	run.ContractViolations = list(run.ContractViolations)
+	run.Warnings = list(run.Warnings)
 	steps := make([]attribution.Step, len(run.Steps))
 	for i, step := range run.Steps {
 		step.Evidence = list(step.Evidence)

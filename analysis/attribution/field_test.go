@@ -133,6 +133,29 @@ func TestField11TheErrorIsThePrimarys(t *testing.T) {
 	assert.Equal(t, "NotFoundError", run.Operations[0].LastError)
 }
 
+func TestField12OperationsAndAttemptsSideBySide(t *testing.T) {
+	other := attrs{"llm.invocation_parameters": `{"model":"n"}`}
+	run := runOf(t, scopeApp, work("ask",
+		completion(0, 2, 1, 2, 10, true, nil), completion(0, 3, 1, 20, 30, false, nil), // retried
+		completion(0, 4, 1, 40, 50, false, nil),                                                                                         // well at once
+		completion(0, 5, 1, 60, 70, true, nil), completion(0, 6, 1, 80, 90, true, nil), completion(0, 7, 1, 100, 110, false, other))...) // retried, then another model
+	s := theStep(t, run, "ask")
+	assert.Equal(t, []int{3, 6, 3}, []int{s.Operations, s.Calls, s.CallsFailed}, "three things were wanted, six attempts made")
+	assert.Equal(t, layers{-1, 2, 0, 0, 0}, layersOf(s))
+	assert.Equal(t, 1, s.Fallbacks)
+	assert.InDelta(t, 1.0/3, s.FallbackRate, 1e-9, "of operations, not of attempts")
+	outcomes := make(map[attribution.Outcome]int)
+	attempts := 0
+	for _, o := range run.Operations {
+		if o.CountsInStep {
+			outcomes[o.Outcome]++
+			attempts += o.Attempts
+		}
+	}
+	assert.Equal(t, map[attribution.Outcome]int{attribution.OutcomeAfterRetry: 1, attribution.OutcomeFirstTry: 1, attribution.OutcomeByFallback: 1}, outcomes, "no operation failed, though half the attempts did")
+	assert.Equal(t, s.Calls, attempts)
+}
+
 func TestField13TheAttributesInUse(t *testing.T) {
 	for name, a := range map[string]attrs{
 		"retry.attempt": {"retry.attempt": 2}, "tags": {"tags": []any{"retry:attempt:2"}},
@@ -160,6 +183,46 @@ func TestField15WhichErrorSwitched(t *testing.T) {
 	assert.Equal(t, "n", run.Attempts[2].Model)
 }
 
+// Round 2 of a batch of three: item 1 is well, item 2 fails again, and what its wrapper
+// returned is another item's.
+func TestField16ABatchThatHandsOnAnotherInputsOutput(t *testing.T) {
+	const lost = "RateLimitError: 429"
+	observed := func(id, parent int, name, kind string, from, to int64, failed bool, tags string) sent {
+		more := attrs{}
+		if failed {
+			more["langfuse.observation.level"], more["langfuse.observation.status_message"] = "ERROR", lost
+		}
+		return sent{id: id, parent: parent, name: name, from: from, to: to, attrs: lf(kind, "ask", "ask:1", tags, more)}
+	}
+	const second = `["retry:attempt:2"]`
+	batch := func(lastWrapperFailed bool) attribution.Run {
+		return runOf(t, scopeLangfuse, sent{id: 0, parent: -1, name: "LangGraph", to: 100, attrs: lf("chain", "", "", "")},
+			observed(1, 0, "ask", "chain", 1, 90, false, ""),
+			observed(10, 1, "M", "chain", 2, 50, false, ""), observed(11, 1, "M", "chain", 2, 50, false, ""), observed(12, 1, "M", "chain", 2, 50, lastWrapperFailed, ""),
+			observed(20, 10, "M", "generation", 3, 10, false, ""), observed(21, 11, "M", "generation", 3, 10, true, ""), observed(22, 12, "M", "generation", 3, 10, true, ""),
+			observed(31, 11, "M", "generation", 20, 30, false, second), observed(32, 12, "M", "generation", 20, 30, true, second))
+	}
+	run := batch(false)
+	s := theStep(t, run, "ask")
+	assert.Equal(t, []int{3, 5, 3}, []int{s.Operations, s.Calls, s.CallsFailed})
+	assert.Equal(t, layers{-1, 2, 0, 0, 0}, layersOf(s), "two items in the second round")
+	assert.Equal(t, "2", s.Factorisation, "which is one round")
+	assert.Equal(t, []attribution.Evidence{attribution.EvidenceTag}, s.Evidence)
+	assert.Equal(t, []string{"step ask: 1 retry wrapper of M ended well although the last attempt in it failed; what it returned may belong to another input"}, run.Warnings)
+	assert.Empty(t, batch(true).Warnings, "a wrapper that says so is as it should be")
+
+	// Below a node of LangGraph for Python the attempts lie beside their childless wrappers.
+	input := func(s sent, text string) sent { s.attrs["input.value"] = text; return s }
+	python := func(lastWrapperFailed bool) attribution.Run {
+		return runOf(t, scopeOI, ask(chain(2, 1, "ChatModel", 2, 60, false), chain(3, 1, "ChatModel", 2, 60, false), chain(4, 1, "ChatModel", 2, 60, lastWrapperFailed),
+			input(llm(5, 1, 3, 10, "a"), "x"), input(badLLM(6, 1, 3, 10, "a"), "y"), input(badLLM(7, 1, 3, 11, "a"), "z"),
+			input(llm(8, 1, 40, 50, "a"), "y"), input(badLLM(9, 1, 40, 51, "a"), "z"))...)
+	}
+	assert.Len(t, python(false).Warnings, 1)
+	assert.Equal(t, layers{-1, 2, 0, 0, 0}, layersOf(theStep(t, python(false), "ask")))
+	assert.Empty(t, python(true).Warnings)
+}
+
 func TestField17WasteIsAllBelowALostAttempt(t *testing.T) {
 	var spans []sent
 	for i, failed := range []bool{true, false} {
@@ -176,4 +239,42 @@ func TestField18AStreamThatBreaksMidwayIsNotRecoveredByAFallback(t *testing.T) {
 	s := theStep(t, runOf(t, scopeOI, ask(chain(2, 1, "RunnableWithFallbacks", 2, 100, true), badLLM(3, 2, 3, 10, "a"))...), "ask")
 	assert.Equal(t, 0, s.Fallbacks)
 	assert.Equal(t, 1, s.CallsFailed)
+}
+
+func TestField19TheSameToolWithTheSameArguments(t *testing.T) {
+	loop := func(tools int, arguments func(int) string, more ...sent) attribution.Run {
+		spans := []sent{
+			{id: 0, parent: -1, name: "LangGraph", to: 10_000, failed: true, message: "GraphRecursionError('Recursion limit of 25 reached')Traceback", attrs: oi("CHAIN", "", "", 0)},
+		}
+		for i := range tools {
+			at, n := int64(100*i), 10*(i+1)
+			task := func(name string) string { return name + ":" + string(rune('a'+i)) }
+			spans = append(spans, sent{id: n, parent: 0, name: "agent", from: at, to: at + 40, ok: true, attrs: oi("CHAIN", "agent", task("agent"), 2*i+1)},
+				sent{id: n + 1, parent: n, name: "ChatModel", from: at + 1, to: at + 30, ok: true, attrs: oi("LLM", "agent", task("agent"), 2*i+1)},
+				sent{id: n + 2, parent: 0, name: "tools", from: at + 50, to: at + 90, ok: true, attrs: oi("CHAIN", "tools", task("tools"), 2*i+2)},
+				sent{id: n + 3, parent: n + 2, name: "search", from: at + 51, to: at + 80, ok: true, attrs: oi("TOOL", "tools", task("tools"), 2*i+2, attrs{"input.value": arguments(i)})})
+		}
+		return runOf(t, scopeOI, append(spans, more...)...)
+	}
+	same := func(int) string { return `{"query":"x"}` }
+	assert.Equal(t, []string{"step tools: tool search ran 5 times with the same arguments"}, loop(5, same).Warnings)
+	assert.Empty(t, loop(4, same).Warnings)
+	assert.Empty(t, loop(9, func(i int) string { return `{"query":"` + string(rune('a'+i)) + `"}` }).Warnings, "other arguments are progress")
+	assert.Empty(t, loop(9, func(int) string { return "" }).Warnings, "arguments that nobody stated are not known to be the same")
+
+	tool := func(id int, from int64, failed bool, key string) sent {
+		return sent{id: id, parent: 1, name: "execute_tool search", from: from, to: from + 5, failed: failed, message: map[bool]string{true: "E: 503"}[failed],
+			attrs: attrs{"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "search", key: map[string]any{"b": 1, "a": "x"}}}
+	}
+	several := func(gap int64, failed bool, key string) []string {
+		var spans []sent
+		for i := range 6 {
+			spans = append(spans, tool(10+i, 10+gap*int64(i), failed, key))
+		}
+		return runOf(t, scopeApp, work("agent", spans...)...).Warnings
+	}
+	assert.Equal(t, []string{"step agent: tool execute_tool search ran 6 times with the same arguments"}, several(20, false, "gen_ai.tool.call.arguments"))
+	assert.Empty(t, several(0, false, "gen_ai.tool.call.arguments"), "side by side they are a fan-out")
+	assert.Empty(t, several(20, true, "gen_ai.tool.call.arguments"), "one that failed and is tried again is retried")
+	assert.Empty(t, several(20, false, "other"))
 }

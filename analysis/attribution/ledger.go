@@ -238,6 +238,9 @@ type Run struct {
 
 	Steps              []Step              `json:"steps"`
 	ContractViolations []ContractViolation `json:"contract_violations"`
+	// Warnings are sentences for a reader, in the order of what they are about: what is
+	// suspicious about the run and stands in no number. At most 20.
+	Warnings []string `json:"warnings"`
 
 	StartNs    int64       `json:"-"`
 	EndNs      int64       `json:"-"` // end of the last span

@@ -35,6 +35,7 @@ func (a *account) summarise() Run {
 	run.Outcome = a.outcome(&run)
 	run.UnfinishedSteps = append(run.UnfinishedSteps, a.unfinishedSteps(&run)...)
 	a.countDeliveries(&run)
+	run.Warnings = a.warn()
 	return run
 }
 

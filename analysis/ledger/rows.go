@@ -157,7 +157,7 @@ func fillAnchor(r *schema.RunRow, run *attribution.Run, ids []schema.TraceID) {
 	r.Retries, r.Exhausted = int64(run.Budget.Retries), run.Budget.Exhausted
 	r.Deliveries, r.PoisonPill, r.NeedsReview = int64(run.Deliveries), run.PoisonPill, run.NeedsReview
 	r.OrphanSpans, r.Spans, r.Dialects = int64(run.OrphanSpans), int64(run.Spans), run.Dialects
-	r.StartNs, r.EndNs = run.StartNs, run.EndNs
+	r.StartNs, r.EndNs, r.Warnings = run.StartNs, run.EndNs, run.Warnings
 }
 
 func stepRow(s *attribution.Step, run uint32) schema.StepRow {

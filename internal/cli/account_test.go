@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -159,7 +160,7 @@ func TestMistakesNameTheRemedy(t *testing.T) {
 		"no such file":      {[]string{"account", filepath.Join(folder, "nope.pb")}, cli.ExitInput, []string{"nope.pb cannot be opened", "no such file"}},
 		"a folder":          {[]string{"account", folder}, cli.ExitInput, []string{"is a folder", "/*"}},
 		"text":              {[]string{"account", good, write("notes.txt", "hello, world")}, cli.ExitInput, []string{"notes.txt", "not an OTLP", "Collector's file exporter"}},
-		"other JSON":        {[]string{"account", write("other.json", `{"resourceMetrics":[]}`)}, cli.ExitInput, []string{"other.json", "without resourceSpans"}},
+		"other JSON":        {[]string{"account", write("other.json", `{"resourceMetrics":[]}`)}, cli.ExitInput, []string{"other.json", "without resourceSpans", "leave out all others"}},
 		"an array":          {[]string{"account", write("array.json", `[{"resourceSpans":[]}]`)}, cli.ExitInput, []string{"JSON array"}},
 		"cut off":           {[]string{"account", write("cut.json", `{"resourceSpans":[{`)}, cli.ExitInput, []string{"cut off"}},
 		"too large":         {[]string{"account", "--file-limit", "100", good}, cli.ExitInput, []string{"larger than the limit of 100 bytes", "--file-limit"}},
@@ -198,6 +199,19 @@ func TestAnEmptyFileIsSaid(t *testing.T) {
 	require.Equal(t, cli.ExitOK, code)
 	require.Contains(t, stderr, "standard input is empty")
 	require.Contains(t, stdout, "no run")
+}
+
+func TestWarningsAreSaid(t *testing.T) {
+	t.Parallel()
+	var spans []string
+	for i := range 5 {
+		spans = append(spans, fmt.Sprintf(`{"traceId":"5b8efff798038103d269b633813fc60c","spanId":"eee19b7ec3c1b17%d","name":"search","kind":1,
+			"startTimeUnixNano":"%d","endTimeUnixNano":"%d","attributes":[{"key":"step","value":{"stringValue":"find"}},
+			{"key":"gen_ai.operation.name","value":{"stringValue":"execute_tool"}},{"key":"gen_ai.tool.call.arguments","value":{"stringValue":"{\"q\":1}"}}]}`,
+			i, 1_790_000_000_000_000_000+i*1_000_000_000, 1_790_000_000_500_000_000+i*1_000_000_000))
+	}
+	stdin := strings.NewReader(`{"resourceSpans":[{"scopeSpans":[{"spans":[` + strings.Join(spans, ",") + `]}]}]}`)
+	require.Contains(t, process{stdin: stdin}.must(t, "account", "-"), "warning: step find: tool search ran 5 times with the same arguments\n")
 }
 
 func TestVersionAndHelp(t *testing.T) {

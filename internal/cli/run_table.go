@@ -52,6 +52,9 @@ func (p printer) heading(run answer.Run) {
 	for _, v := range run.ContractViolations {
 		p.line(fmt.Sprintf("contract violation: %s misses %s %q, %s", clean(v.Node), v.Direction, clean(v.Key), plural(v.Count, "time")))
 	}
+	for _, w := range run.Warnings {
+		p.line(p.paint("warning", text.FgYellow) + ": " + clean(w))
+	}
 	if run.OrphanSpans > 0 {
 		p.line(plural(run.OrphanSpans, "span") + " whose parent never came")
 	}

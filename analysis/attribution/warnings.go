@@ -1,0 +1,186 @@
+package attribution
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/retryledger/retryledger/schema"
+)
+
+// Warnings: what the numbers alone do not tell a reader of a run.
+
+const (
+	// stagnantAfter is how many runs of one tool with the same arguments in one step,
+	// none of them a retry, make a loop that gets nowhere.
+	stagnantAfter = 5
+	// maxWarnings bounds the warnings of one run, so that no run decides how large its
+	// row becomes.
+	maxWarnings = 20
+)
+
+// warning is a sentence and the instant that it is about.
+type warning struct {
+	atNs int64
+	text string
+}
+
+// warn says what is suspicious about the run, in the order in which it happened.
+func (a *account) warn() []string {
+	found := append(a.hollowSuccesses(), a.stagnation()...)
+	slices.SortFunc(found, func(x, y warning) int {
+		return cmp.Or(cmp.Compare(x.atNs, y.atNs), strings.Compare(x.text, y.text))
+	})
+	out := make([]string, 0, len(found))
+	for _, w := range found[:min(len(found), maxWarnings)] {
+		out = append(out, w.text)
+	}
+	return out
+}
+
+// hollowSuccesses are retry wrappers that ended well although their last attempt
+// failed. LangChain's RunnableRetry can put the output of another input of its batch
+// there (langchain-ai/langchain issue 35475), so that nothing downstream sees that
+// the input failed.
+func (a *account) hollowSuccesses() []warning {
+	type place struct {
+		exec *execution
+		name string
+	}
+	count := make(map[place]int)
+	at := make(map[place]int64)
+	note := func(e *execution, name string, n int, atNs int64) {
+		p := place{e, name}
+		if count[p] += n; at[p] == 0 || atNs < at[p] {
+			at[p] = atNs
+		}
+	}
+	for _, n := range a.tree.nodes {
+		if n.exec == nil || len(n.children) == 0 {
+			continue
+		}
+		if n.Role == schema.RoleChain && !n.isExecution() && !n.GraphRoot && !n.FallbackWrapper && endedWell(n) {
+			if last := lastAttempt(n); last != nil && last.failedRepeat() {
+				note(n.exec, last.Name, 1, n.EndNs)
+			}
+		}
+		a.hollowBeside(n, note)
+	}
+	var out []warning
+	for p, n := range count {
+		out = append(out, warning{at[p], fmt.Sprintf("step %s: %s of %s ended well although the last attempt in it failed; what it returned may belong to another input",
+			p.exec.step, plural(n, "retry wrapper", "retry wrappers"), p.name)})
+	}
+	return out
+}
+
+// hollowBeside finds the same where a batch left the attempts of all its inputs beside
+// their wrappers, which are childless: more wrappers ended well than attempts did.
+func (a *account) hollowBeside(parent *node, note func(*execution, string, int, int64)) {
+	type tally struct{ wrappers, well, lost int }
+	var tallies map[string]*tally
+	for _, c := range parent.children {
+		if len(c.children) == 0 && c.Role == schema.RoleChain && !c.isExecution() && !c.FallbackWrapper && !c.Hidden && endedWell(c) {
+			if tallies == nil {
+				tallies = make(map[string]*tally)
+			}
+			if tallies[c.base] == nil {
+				tallies[c.base] = &tally{}
+			}
+			tallies[c.base].wrappers++
+		}
+	}
+	if tallies == nil {
+		return
+	}
+	for _, c := range parent.children {
+		t := tallies[c.base]
+		if t == nil || c.Role != schema.RoleModel || c.continued {
+			continue
+		}
+		switch {
+		case c.failedRepeat():
+			t.lost++
+		case !failedUnit(c):
+			t.well++
+		}
+	}
+	for _, c := range parent.children { // each name once, in time's order
+		if t := tallies[c.base]; t != nil {
+			if n := min(t.lost, t.wrappers-t.well); n > 0 {
+				note(c.exec, c.Name, n, c.EndNs)
+			}
+			delete(tallies, c.base)
+		}
+	}
+}
+
+func endedWell(n *node) bool {
+	return !failedUnit(n) && n.Flow == schema.FlowNone && !n.OutputFailed && !n.StatedExhausted
+}
+
+// lastAttempt is the last of the attempts at one thing that n wraps, nil if n wraps
+// anything else: a retry wrapper says so, or is named after what it wraps.
+func lastAttempt(n *node) *node {
+	var last *node
+	for _, c := range n.children {
+		if c.shadow || c.isExecution() || c.base != n.base && !n.RetryWrapper {
+			return nil
+		}
+		if last == nil || c.StartNs >= last.StartNs {
+			last = c
+		}
+	}
+	return last
+}
+
+// failedRepeat tells whether n is an attempt after the first, and failed.
+func (n *node) failedRepeat() bool {
+	return n.Failed && !n.continued && (n.again != nil || n.stated >= 2)
+}
+
+// stagnation finds steps in which one tool ran again and again with the same
+// arguments, one run after the other. Retries of a failed run are no part of it: they
+// are counted as retries.
+func (a *account) stagnation() []warning {
+	type place struct {
+		step, tool string
+		input      uint64
+	}
+	runs := make(map[place][]*callAttempt)
+	for _, c := range a.calls {
+		if c.grain == GrainTool && c.counted && c.charge == "" && c.node != nil && c.node.InputHash != 0 {
+			p := place{c.exec.step, c.node.Name, c.node.InputHash}
+			runs[p] = append(runs[p], c)
+		}
+	}
+	var out []warning
+	for p, list := range runs {
+		if len(list) < stagnantAfter {
+			continue
+		}
+		slices.SortFunc(list, func(x, y *callAttempt) int {
+			return cmp.Or(cmp.Compare(x.start, y.start), cmp.Compare(x.end, y.end), bytes.Compare(x.node.SpanID[:], y.node.SpanID[:]))
+		})
+		count, end := 0, int64(0)
+		for _, c := range list {
+			if count > 0 && c.start < end-a.tree.slack {
+				continue // beside another, not after it
+			}
+			count, end = count+1, max(end, c.end)
+		}
+		if count >= stagnantAfter {
+			out = append(out, warning{end, fmt.Sprintf("step %s: tool %s ran %d times with the same arguments", p.step, p.tool, count)})
+		}
+	}
+	return out
+}
+
+func plural(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}
