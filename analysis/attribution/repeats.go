@@ -363,7 +363,10 @@ func (a *account) repeat(u, p *node, charge string, evidence Evidence, ordinal i
 		}
 	}
 	row.waitNs = max(0, u.StartNs-p.EndNs)
-	u.again, p.continued = p, true
+	p.continued = true
+	if compareNodes(p, u) < 0 { // or else, where clocks are off, repeats lead back to themselves
+		u.again = p
+	}
 	if u.parent != nil && charge != ChargeFallback {
 		u.parent.usedUp = true // a policy that made more than one attempt
 	}

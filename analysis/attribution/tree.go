@@ -69,6 +69,7 @@ func (n *node) isSend() bool { return n.Role == schema.RoleHTTP || n.Role == sch
 
 // tree is the forest of a run's spans.
 type tree struct {
+	all     []node  // in the order of the spans
 	nodes   []*node // parents before children
 	roots   []*node // by time
 	orphans int
@@ -100,7 +101,8 @@ func plant(spans []*schema.Span, opts Options) *tree {
 		n.orphan = !n.ParentID.IsZero()
 		t.roots = append(t.roots, n)
 	}
-	t.cutCycles(all)
+	t.all = all
+	t.cutCycles()
 	for _, r := range t.roots {
 		if r.orphan {
 			t.orphans++
@@ -142,7 +144,11 @@ func (t *tree) order(size int) {
 }
 
 // cutCycles makes roots of spans whose parents lead back to themselves.
-func (t *tree) cutCycles(all []node) {
+func (t *tree) cutCycles() {
+	all := t.all
+	for i := range all {
+		all[i].reached = false
+	}
 	reached := 0
 	var stack []*node
 	mark := func(from *node) {
@@ -202,6 +208,7 @@ func (t *tree) move(to map[*node]*node) {
 	for parent := range joined {
 		slices.SortFunc(parent.children, compareNodes)
 	}
+	t.cutCycles() // of odd spans, two may have been put below each other
 }
 
 // covers tells whether inner lies in outer's time.
