@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -54,9 +55,13 @@ func newClient(env Environment, server string) (*client, error) {
 
 // get asks for a path below the API and decodes its answer into out.
 func (c *client) get(ctx context.Context, out any, query url.Values, path ...string) error {
+	return c.ask(ctx, out, http.MethodGet, query, nil, path...)
+}
+
+func (c *client) ask(ctx context.Context, out any, method string, query url.Values, body []byte, path ...string) error {
 	target := c.base.JoinPath(path...)
 	target.RawQuery = query.Encode()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, target.String(), http.NoBody)
+	request, err := http.NewRequestWithContext(ctx, method, target.String(), bytes.NewReader(body))
 	if err != nil {
 		return fail(ExitUsage, "ask %s: %w", c.base.Host, err)
 	}
@@ -72,17 +77,17 @@ func (c *client) get(ctx context.Context, out any, query url.Values, path ...str
 		return c.unreachable(ctx, err)
 	}
 	defer func() { _ = response.Body.Close() }()
-	body, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer+1))
+	answered, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer+1))
 	if err != nil {
 		return c.unreachable(ctx, err)
 	}
-	if len(body) > maxAnswer {
+	if len(answered) > maxAnswer {
 		return fail(ExitUnreachable, "the answer of %s is larger than %d bytes; ask for less with --limit or --since", c.base.Host, maxAnswer)
 	}
 	if response.StatusCode != http.StatusOK {
-		return c.refused(response.StatusCode, body)
+		return c.refused(response.StatusCode, answered)
 	}
-	if err := json.Unmarshal(body, out); err != nil {
+	if err := json.Unmarshal(answered, out); err != nil {
 		return fail(ExitUnreachable, "%s is no retryledger API: %w; point --server at one, by default %s", c.base.Host, err, DefaultServer)
 	}
 	return nil

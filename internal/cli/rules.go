@@ -23,12 +23,14 @@ const rulesExitCodes = `Exit codes:
   1  an expectation is not met
   2  a file has a mistake, or cannot be read`
 
-func newRules(env Environment) *cobra.Command {
+func newRules(env Environment, server *string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rules",
-		Short: "Check and test alert rules, without a server",
-		Long: `Works on files of alert rules, without a server. A file lies over the default pack:
-a rule of a name that the pack has changes that rule, any other is added.
+		Short: "Check and test alert rules, and try them on the past",
+		Long: `Works on files of alert rules. A file lies over the default pack: a rule of a name that
+the pack has changes that rule, any other is added.
+
+"check", "test" and "default" need no server; "replay" asks a running collector.
 
 ` + rulesExitCodes,
 		Args: noArgs,
@@ -68,7 +70,7 @@ relative to the file of tests.
 			return nil
 		},
 	}
-	cmd.AddCommand(check, test, pack)
+	cmd.AddCommand(check, test, newReplay(env, server), pack)
 	return cmd
 }
 

@@ -64,8 +64,8 @@ func newRoot(env Environment) *cobra.Command {
 		Short: "Which step eats the retry budget",
 		Long: `retryledger says where the retries of agent pipelines go and what they cost.
 
-"top", "runs", "run", "gate", "breakers" and "demo" ask a running collector
-(go run ./cmd/collector);
+"top", "runs", "run", "alerts", "gate", "breakers", "demo" and "rules replay" ask a
+running collector (go run ./cmd/collector).
 "account" reads files of OTLP spans, "rules" checks and tests alert rules; both need no server.
 
 ` + exitCodes,
@@ -79,7 +79,7 @@ func newRoot(env Environment) *cobra.Command {
 	root.CompletionOptions.HiddenDefaultCmd = true
 	var server string
 	root.PersistentFlags().StringVar(&server, "server", "", "the collector's API (default $"+serverVariable+", else "+DefaultServer+")")
-	root.AddCommand(newTop(env, &server), newRuns(env, &server), newRun(env, &server), newDemo(env, &server), newAccount(env), newRules(env),
+	root.AddCommand(newTop(env, &server), newRuns(env, &server), newRun(env, &server), newDemo(env, &server), newAccount(env), newRules(env, &server), newAlerts(env, &server),
 		newGate(env, &server), newBreakers(env, &server))
 	return root
 }
