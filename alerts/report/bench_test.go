@@ -1,0 +1,92 @@
+package report
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/retryledger/retryledger/alerts/rules"
+	"github.com/retryledger/retryledger/schema"
+)
+
+// BenchmarkReplayOfAWeek replays the default pack on seven days with 400,000 traces of
+// ten spans, or as many as RETRYLEDGER_BENCH_TRACES says: seven spans a second.
+func BenchmarkReplayOfAWeek(b *testing.B) {
+	total := 400_000
+	if text := os.Getenv("RETRYLEDGER_BENCH_TRACES"); text != "" {
+		var err error
+		total, err = strconv.Atoi(text)
+		require.NoError(b, err)
+	}
+	const week = 7 * 24 * time.Hour
+	db := migrated(b)
+	end := time.Now().UTC().Truncate(time.Second)
+	random := rand.New(rand.NewPCG(1, 2))
+	const batch = 20_000
+	rows := make([]schema.LedgerRow, 0, batch)
+	for i := range total {
+		rows = append(rows, trace(random, i, end.Add(-week+week*time.Duration(i)/time.Duration(total)).UnixNano()))
+		if len(rows) == batch || i == total-1 {
+			require.NoError(b, schema.InsertLedger(b.Context(), db.Conn, rows))
+			rows = rows[:0]
+		}
+	}
+	b.ReportAllocs()
+	var most uint64
+	for b.Loop() {
+		stop, done := make(chan struct{}), make(chan struct{})
+		go func() {
+			defer close(done)
+			for {
+				select {
+				case <-stop:
+					return
+				case <-time.After(50 * time.Millisecond):
+					var m runtime.MemStats
+					runtime.ReadMemStats(&m)
+					most = max(most, m.HeapAlloc)
+				}
+			}
+		}()
+		found, err := ReplayOf(b.Context(), db.Conn, rules.Default(), end.Add(-week), end)
+		close(stop)
+		<-done
+		require.NoError(b, err)
+		require.Equal(b, 86_400, found.Evaluations)
+	}
+	b.ReportMetric(float64(most)/(1<<20), "MiB-heap-most")
+}
+
+// trace is a run of three steps with a model call each.
+func trace(random *rand.Rand, n int, ns int64) schema.LedgerRow {
+	row := schema.LedgerRow{
+		State: schema.StateAttributed, Spans: 10, FirstEndNs: ns - 3e9, LastEndNs: ns, LastReceivedNs: ns + 1e8,
+		Version: schema.LedgerVersion{InsertedUs: ns / 1000, Spans: 10},
+		Runs:    []schema.RunRow{{Service: fmt.Sprint("service-", n%5), Version: fmt.Sprint("1.", n%2), Completion: "complete", Anchor: true, EndNs: ns}},
+	}
+	binary.BigEndian.PutUint64(row.TraceID[:], random.Uint64())
+	binary.BigEndian.PutUint64(row.TraceID[8:], uint64(n))
+	row.Runs[0].RunID, row.Runs[0].TraceIDs = row.TraceID.String(), []schema.TraceID{row.TraceID}
+	for i := range 3 {
+		end := ns - int64(2-i)*1e9
+		step := fmt.Sprint("step-", (n+i*5)%12)
+		provider := []string{"openai", "anthropic", "aws.bedrock"}[(n+i)%3]
+		visit := schema.OperationRow{Index: uint32(2 * i), Step: step, Grain: "execution", Outcome: "succeeded_first_try", Attempts: 1, EndNs: end, Settled: true}
+		call := schema.OperationRow{Index: uint32(2*i + 1), Step: step, Grain: "call", Outcome: "succeeded_first_try", Attempts: 1, Provider: provider, EndNs: end, CountsInStep: true, Settled: true}
+		execution := schema.AttemptRow{Index: uint32(2 * i), Grain: "execution", Step: step, Name: step, Ordinal: 1, Ending: "succeeded", EndNs: end, Counted: true, ViewOf: -1}
+		request := schema.AttemptRow{Index: uint32(2*i + 1), Grain: "call", Step: step, Name: "ChatOpenAI", Ordinal: 1, Ending: "succeeded", Provider: provider, EndNs: end, Counted: true, Request: true, ViewOf: -1}
+		if random.IntN(50) == 0 {
+			visit.Outcome, request.Ending, request.HTTPStatus = "failed_after_retry", "failed", 503
+		}
+		row.Operations = append(row.Operations, visit, call)
+		row.Attempts = append(row.Attempts, execution, request)
+	}
+	return row
+}
