@@ -63,3 +63,27 @@ func TestManyFailuresThatNobodyRepeats(t *testing.T) {
 	s := theStep(t, theRun(t, account(spans...)), "item")
 	assert.Equal(t, 5_000, s.Visits)
 }
+
+// One run of 300,000 spans: every number is right, and none of the stages gives up or
+// takes more than its share.
+func TestManySpansInOneRun(t *testing.T) {
+	if testing.Short() {
+		t.Skip("so many spans take a while")
+	}
+	const nodes = 37_500
+	spans := pipeline(1, nodes)
+	run := theRun(t, account(spans...))
+	assert.Equal(t, 8*nodes+1, run.Spans)
+	assert.Empty(t, run.BrokenIdentities())
+	var executions, calls, failed, node, call, unknown int
+	var input int64
+	for _, s := range run.Steps {
+		executions, calls, failed = executions+s.Executions, calls+s.Calls, failed+s.CallsFailed
+		node, call = node+*s.Retries.Node, call+*s.Retries.Call
+		input, unknown = input+s.Tokens.Input, unknown+s.Tokens.UnknownCalls
+	}
+	assert.Equal(t, []int{2 * nodes, 4 * nodes, 2 * nodes, nodes, 2 * nodes, 2 * nodes}, []int{executions, calls, failed, node, call, unknown})
+	assert.Equal(t, int64(120*2*nodes), input)
+	assert.Len(t, run.Steps, 7)
+	assert.True(t, run.Budget.Exhausted)
+}

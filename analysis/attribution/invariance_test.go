@@ -2,14 +2,17 @@ package attribution_test
 
 import (
 	"encoding/json"
+	"fmt"
+	"maps"
+	"math/rand/v2"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/pdata/ptrace"
-	"pgregory.net/rapid"
 
 	"github.com/retryledger/retryledger/analysis/attribution"
 	"github.com/retryledger/retryledger/ingest/dialect"
@@ -48,106 +51,131 @@ func captured(t testing.TB) map[string][]schema.Span {
 	return out
 }
 
+// written is a ledger with all that it holds, the rows behind its numbers too.
 func written(t require.TestingT, ledger attribution.Ledger) string {
 	text, err := json.MarshalIndent(ledger, "", " ")
 	require.NoError(t, err)
-	return string(text)
+	var b strings.Builder
+	b.Write(text)
+	for i := range ledger.Runs {
+		run := &ledger.Runs[i]
+		fmt.Fprintf(&b, "\nrun %d from %d to %d\n", i, run.StartNs, run.EndNs)
+		for _, o := range run.Operations {
+			fmt.Fprintf(&b, "%+v\n", o)
+		}
+		for _, a := range run.Attempts {
+			fmt.Fprintf(&b, "%+v\n", a)
+		}
+	}
+	return b.String()
 }
 
-// Any partition, order and repetition of the same spans, in whatever company, gives
-// the same ledger.
+// Any order and repetition of the spans of every capture, by itself and in between those
+// of another, gives the same ledger: the same numbers and the same rows.
 func TestLedgerDependsOnNothingButTheSpans(t *testing.T) {
 	cells := captured(t)
-	names := make([]string, 0, len(cells))
-	for name := range cells {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	alone := make(map[string]string)
-	for _, name := range names {
-		alone[name] = written(t, account(cells[name]...))
-	}
-	rapid.Check(t, func(rt *rapid.T) {
-		name := rapid.SampledFrom(names).Draw(rt, "capture")
-		spans := rapid.Permutation(cells[name]).Draw(rt, "order")
-		if again := rapid.IntRange(0, len(spans)).Draw(rt, "repeated"); again > 0 {
-			spans = append(slices.Clone(spans), spans[:again]...)
-		}
-		if got := written(rt, account(spans...)); got != alone[name] {
-			rt.Fatalf("%s: another order gives another ledger:\n%s\ninstead of\n%s", name, got, alone[name])
-		}
-		other := rapid.SampledFrom(names).Draw(rt, "company")
-		if other == name {
-			return
-		}
+	names := slices.Sorted(maps.Keys(cells))
+	for i, name := range names {
+		random := rand.New(rand.NewPCG(uint64(i), 4))
+		company := cells[names[(i+1+random.IntN(len(names)-1))%len(names)]]
 		opts := attribution.Defaults()
-		for _, s := range spans {
+		for _, s := range slices.Concat(cells[name], company) {
 			opts.AtNs = max(opts.AtNs, s.EndNs)
 		}
-		both := attribution.Account(append(slices.Clone(spans), cells[other]...), opts)
-		mine := attribution.Ledger{Runs: []attribution.Run{}, ContractViolations: []attribution.ContractViolation{}}
-		for _, run := range both.Runs {
-			if run.Service == name {
-				mine.Runs = append(mine.Runs, run)
+		want := attribution.Account(cells[name], opts)
+		for round := range 4 {
+			spans := slices.Clone(cells[name])
+			if round > 0 { // delivered again, in part and as a whole
+				spans = slices.Concat(spans, spans[random.IntN(len(spans)):], cells[name])
 			}
+			if round > 1 {
+				spans = slices.Concat(spans, company)
+			}
+			random.Shuffle(len(spans), func(i, j int) { spans[i], spans[j] = spans[j], spans[i] })
+			got := attribution.Account(spans, opts)
+			if round > 1 {
+				got = withoutRunsOf(got, attribution.Account(company, opts))
+			}
+			require.Equal(t, written(t, want), written(t, got), "%s, round %d", name, round)
 		}
-		if got, want := written(rt, mine), alone[name]; len(mine.Runs) > 0 && got != written(rt, runsOnly(rt, want)) {
-			rt.Fatalf("%s changes in the company of %s", name, other)
-		}
-	})
-}
-
-func runsOnly(t require.TestingT, text string) attribution.Ledger {
-	var ledger attribution.Ledger
-	require.NoError(t, json.Unmarshal([]byte(text), &ledger))
-	return attribution.Ledger{Runs: ledger.Runs, ContractViolations: []attribution.ContractViolation{}}
-}
-
-// Spans that never came make numbers smaller, never larger, and never a run complete.
-func TestMissingSpansNeverFlatter(t *testing.T) {
-	cells := captured(t)
-	names := make([]string, 0, len(cells))
-	for name := range cells {
-		names = append(names, name)
 	}
-	slices.Sort(names)
-	calls := func(l attribution.Ledger) (n int) {
+}
+
+// withoutRunsOf is both without what stands in other.
+func withoutRunsOf(both, other attribution.Ledger) attribution.Ledger {
+	both.UnattributedSpans -= other.UnattributedSpans
+	service := make(map[string]bool)
+	for _, run := range other.Runs {
+		service[run.Service] = true
+	}
+	both.Runs = slices.DeleteFunc(both.Runs, func(r attribution.Run) bool { return service[r.Service] })
+	for _, v := range other.ContractViolations {
+		if i := slices.Index(both.ContractViolations, v); i >= 0 {
+			both.ContractViolations = slices.Delete(both.ContractViolations, i, i+1)
+		}
+	}
+	return both
+}
+
+// Spans of calls that never came make no number of calls larger.
+func TestMissingCallsAreNeverMadeUp(t *testing.T) {
+	calls := func(l attribution.Ledger) (n [3]int) {
 		for _, r := range l.Runs {
 			for _, s := range r.Steps {
-				n += s.Calls
+				n[0] += s.Calls
+				n[1] += s.ToolCalls
+				n[2] += s.HTTPCalls
 			}
 		}
 		return n
 	}
-	complete := func(l attribution.Ledger) bool {
-		return slices.ContainsFunc(l.Runs, func(r attribution.Run) bool { return r.Completion == "complete" })
+	isCall := func(s *schema.Span) bool {
+		return s.Role == schema.RoleModel || s.Role == schema.RoleTool || s.Role == schema.RoleHTTP || s.Role == schema.RoleRPC
 	}
-	rapid.Check(t, func(rt *rapid.T) {
-		name := rapid.SampledFrom(names).Draw(rt, "capture")
-		whole := account(cells[name]...)
-		keep := rapid.SliceOfN(rapid.IntRange(0, 9), len(cells[name]), len(cells[name])).Draw(rt, "kept")
-		var someCallsGone, some []schema.Span
-		for i, s := range cells[name] {
-			if keep[i] > 2 || s.Role != schema.RoleModel {
-				someCallsGone = append(someCallsGone, s)
-			}
-			if keep[i] > 2 || s.Complete != schema.FlagUnset {
-				some = append(some, s)
-			}
-		}
-		if got := calls(account(someCallsGone...)); got > calls(whole) {
-			rt.Fatalf("%s: %d calls without some of the calls' spans, %d with all", name, got, calls(whole))
-		}
-		rest := account(some...)
-		if complete(rest) && !complete(whole) {
-			rt.Fatalf("%s: complete only because spans are missing", name)
-		}
-		for i := range rest.Runs {
-			if bad := rest.Runs[i].BrokenIdentities(); len(bad) > 0 {
-				rt.Fatalf("%s: %v", name, bad)
+	cells := captured(t)
+	for i, name := range slices.Sorted(maps.Keys(cells)) {
+		whole := calls(account(cells[name]...))
+		for round := range 6 {
+			random := rand.New(rand.NewPCG(uint64(i), uint64(round)))
+			some := slices.DeleteFunc(slices.Clone(cells[name]), func(s schema.Span) bool { return isCall(&s) && random.IntN(6) <= round })
+			for kind, n := range calls(account(some...)) {
+				if n > whole[kind] {
+					t.Errorf("%s: %d %s calls without some of the calls' spans, %d with all", name, n, [...]string{"model", "tool", "HTTP"}[kind], whole[kind])
+				}
 			}
 		}
-	})
+	}
+}
+
+// Spans that never came turn no run complete, unless they carry a flag.
+func TestMissingSpansNeverFlatter(t *testing.T) {
+	complete := func(l attribution.Ledger) map[string]bool {
+		traces := make(map[string]bool)
+		for _, r := range l.Runs {
+			if r.Completion == "complete" {
+				for _, id := range r.TraceIDs {
+					traces[id] = true
+				}
+			}
+		}
+		return traces
+	}
+	cells := captured(t)
+	for i, name := range slices.Sorted(maps.Keys(cells)) {
+		whole := complete(account(cells[name]...))
+		for round := range 6 {
+			random := rand.New(rand.NewPCG(uint64(i), uint64(round)))
+			rest := account(slices.DeleteFunc(slices.Clone(cells[name]), func(s schema.Span) bool { return s.Complete == schema.FlagUnset && random.IntN(6) <= round })...)
+			for trace := range complete(rest) {
+				if !whole[trace] {
+					t.Errorf("%s: the run of trace %s is complete only because spans are missing", name, trace)
+				}
+			}
+			for i := range rest.Runs {
+				assert.Empty(t, rest.Runs[i].BrokenIdentities(), name)
+			}
+		}
+	}
 }
 
 func TestIdentitiesHoldOnEveryCapture(t *testing.T) {

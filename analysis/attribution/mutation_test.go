@@ -104,7 +104,7 @@ func mutate(td ptrace.Traces, r *rand.Rand, percent int) {
 			twin.SetSpanID(ids[r.IntN(len(ids))])
 		}
 	})
-	each(td, func(list ptrace.SpanSlice, s ptrace.Span) {
+	each(td, func(_ ptrace.SpanSlice, s ptrace.Span) {
 		if r.IntN(300) < percent {
 			s.SetTraceID(pcommon.TraceID{}) // refused at the door: the span is lost
 		}
