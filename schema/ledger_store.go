@@ -204,6 +204,23 @@ func Watermark(ctx context.Context, conn driver.Conn) (us int64, err error) {
 	return us, nil
 }
 
+// AttributionLag is for how long the oldest spans that are not yet known to be in the
+// ledger have been in the store: 0 where there are none. How far attribution has come
+// is recorded every few seconds.
+func AttributionLag(ctx context.Context, conn driver.Conn) (time.Duration, error) {
+	var now, next int64
+	err := conn.QueryRow(ctx, "WITH (SELECT max(watermark) FROM attribution_progress WHERE name = ?) AS through"+
+		" SELECT toUnixTimestamp64Micro(now64(6, 'UTC')), toUnixTimestamp64Micro(min(inserted_at)) FROM spans WHERE inserted_at > through",
+		progressName).Scan(&now, &next)
+	if err != nil {
+		return 0, fmt.Errorf("read how far the ledger is behind: %w", err)
+	}
+	if next == 0 {
+		return 0, nil
+	}
+	return max(0, time.Duration(now-next)*time.Microsecond), nil
+}
+
 // SetWatermark records that all that was inserted up to us is in the ledger.
 func SetWatermark(ctx context.Context, conn driver.Conn, us int64) error {
 	type progress struct {

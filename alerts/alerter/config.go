@@ -55,22 +55,14 @@ func defaults() *Config {
 	}
 }
 
-// Validate says what is wrong and how to mend it. The rules file is read at the start.
+// Validate says what is wrong and how to mend it; the parts validate themselves. The
+// rules file is read at the start.
 func (c *Config) Validate() error {
 	var errs []error
-	if c.Store == (component.ID{}) {
-		errs = append(errs, errors.New("store is empty: name the extension that keeps the ledger, usually "+defaultStore))
-	}
-	if c.API == (component.ID{}) {
-		errs = append(errs, errors.New("api is empty: name the extension that serves the API, usually "+defaultAPI))
-	}
 	if c.DashboardURL != "" {
 		if u, err := url.Parse(c.DashboardURL); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 			errs = append(errs, errors.New("dashboard_url is no address: write one such as https://grafana.example.com/d/retries"))
 		}
-	}
-	if err := c.Breakers.Validate(); err != nil {
-		errs = append(errs, fmt.Errorf("breakers: %w", err))
 	}
 	if c.MaxGateWindow < gates.DefaultWindow || c.MaxGateWindow > signals.MaxWindow {
 		errs = append(errs, fmt.Errorf("max_gate_window is %s: use a time between %s and %s", c.MaxGateWindow, gates.DefaultWindow, signals.MaxWindow))

@@ -121,7 +121,7 @@ func newWatch(config *Config, conn connect, deliverer delivery.Deliverer, dir, u
 	for signal, window := range config.Breakers.Keep() {
 		always[signal] = max(always[signal], window)
 	}
-	live := newLiveSignals(set, always, signals.Limits{Series: config.MaxSeries, Traces: config.MaxTraces})
+	live := newLiveSignals(set, always, signals.Limits{Series: config.MaxSeries, Traces: config.MaxTraces}, settings.Logger)
 	r := &reading{live: live}
 	return &watch{
 		conn: conn, file: file, live: live, reading: r, deliverer: deliverer, clock: clock,

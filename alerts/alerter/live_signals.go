@@ -8,10 +8,15 @@ import (
 	"time"
 
 	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
+	"go.uber.org/zap"
 
 	"github.com/retryledger/retryledger/alerts/rules"
 	"github.com/retryledger/retryledger/alerts/signals"
 )
+
+// fillWithin bounds the read that fills the windows: at 10,000 spans/s they hold a
+// million rows, which take longer than what a second changed.
+const fillWithin = 10 * time.Minute
 
 // errNotRead is the answer of signals that no read of the ledger has filled yet.
 var errNotRead = errors.New("the ledger was not read yet")
@@ -21,18 +26,27 @@ var errNotRead = errors.New("the ledger was not read yet")
 type liveSignals struct {
 	always signals.Keep // what is held whatever the rules are
 	limits signals.Limits
+	log    *zap.Logger
 
 	cache atomic.Pointer[signals.Cache] // nil before the first read
 	feed  *signals.Feed
 	keep  signals.Keep
 
-	next     *signals.Cache // holds what rules that are not in force yet need
-	nextFeed *signals.Feed
-	nextKeep signals.Keep
+	next *filling // holds what rules that are not in force yet need; nil: nothing
 }
 
-func newLiveSignals(set *rules.Set, always signals.Keep, limits signals.Limits) *liveSignals {
-	l := &liveSignals{always: always, limits: limits}
+// filling is a cache that is filled beside the one in use, for that can take longer
+// than evaluations may wait.
+type filling struct {
+	cache *signals.Cache
+	feed  *signals.Feed
+	keep  signals.Keep
+	stop  context.CancelFunc // nil while nothing fills it
+	done  chan error         // one value when it is filled, or could not be
+}
+
+func newLiveSignals(set *rules.Set, always signals.Keep, limits signals.Limits, log *zap.Logger) *liveSignals {
+	l := &liveSignals{always: always, limits: limits, log: log}
 	l.prepare(set)
 	return l
 }
@@ -55,34 +69,103 @@ func (l *liveSignals) UpTo() time.Time {
 	return time.Time{}
 }
 
-// prepare lets the next refresh hold what other rules need too, beside what is in use.
+// prepare lets the next refreshes hold what other rules need. They may be in force when
+// prepared says so.
 func (l *liveSignals) prepare(set *rules.Set) {
+	l.abandon()
 	keep := needs(set, l.always)
 	if l.feed != nil && holds(l.keep, keep) {
-		l.next, l.nextFeed = nil, nil
 		return
 	}
-	l.nextKeep = keep
-	l.next = signals.NewCache(keep, l.limits)
-	l.nextFeed = signals.NewFeed(l.next)
+	cache := signals.NewCache(keep, l.limits)
+	l.next = &filling{cache: cache, feed: signals.NewFeed(cache), keep: keep, done: make(chan error, 1)}
 }
 
-// refresh reads what changed in the ledger. It returns the store's time of the read.
+// prepared tells whether all that was prepared for is held.
+func (l *liveSignals) prepared() bool { return l.next == nil }
+
+// abandon ends a filling that nobody waits for any more.
+func (l *liveSignals) abandon() {
+	if l.next != nil && l.next.stop != nil {
+		l.next.stop()
+		if err := <-l.next.done; err != nil {
+			l.log.Debug("The windows of alert rules that changed again are not filled.", zap.Error(err))
+		}
+	}
+	l.next = nil
+}
+
+// refresh reads what changed in the ledger. It returns the store's time of the read. The
+// first one fills the windows, and takes its time.
 func (l *liveSignals) refresh(ctx context.Context, conn driver.Conn) (time.Time, error) {
-	feed := l.feed
-	if l.next != nil {
-		feed = l.nextFeed
+	if l.feed == nil {
+		return l.fill(ctx, conn)
 	}
-	progress, err := feed.Read(ctx, conn)
+	within, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	progress, err := l.feed.Read(within, conn)
 	if err != nil {
-		return time.Time{}, fmt.Errorf("bring the alerts' signals up to date: %w", err)
+		return time.Time{}, refreshError(err)
 	}
 	if l.next != nil {
-		l.cache.Store(l.next)
-		l.feed, l.keep = l.nextFeed, l.nextKeep
-		l.next, l.nextFeed, l.nextKeep = nil, nil, nil
+		l.fillBeside(ctx, within, conn)
 	}
 	return time.UnixMicro(progress.UpToUs).UTC(), nil
+}
+
+func (l *liveSignals) fill(ctx context.Context, conn driver.Conn) (time.Time, error) {
+	ctx, cancel := context.WithTimeout(ctx, fillWithin)
+	defer cancel()
+	filled, err := l.next.feed.Read(ctx, conn)
+	if err != nil {
+		return time.Time{}, refreshError(err)
+	}
+	progress, err := l.next.feed.Read(ctx, conn) // what was written meanwhile
+	if err != nil {
+		return time.Time{}, refreshError(err)
+	}
+	l.log.Debug("The alerts' windows are filled.", zap.Int("rows", filled.Rows))
+	l.use()
+	return time.UnixMicro(progress.UpToUs).UTC(), nil
+}
+
+// fillBeside begins to fill what is next, or takes it into use when it is filled.
+func (l *liveSignals) fillBeside(ctx, within context.Context, conn driver.Conn) {
+	next := l.next
+	if next.stop == nil {
+		filling, stop := context.WithTimeout(ctx, fillWithin)
+		next.stop = stop
+		go func() {
+			_, err := next.feed.Read(filling, conn)
+			next.done <- err
+		}()
+		return
+	}
+	select {
+	case err := <-next.done:
+		next.stop()
+		next.stop = nil
+		if err == nil {
+			_, err = next.feed.Read(within, conn) // what was written meanwhile
+		}
+		if err != nil {
+			l.log.Warn("The windows that new alert rules need could not be filled; it is tried again, and the rules from before go on.", zap.Error(err))
+			return
+		}
+		l.use()
+	default:
+	}
+}
+
+// use takes what is next into use.
+func (l *liveSignals) use() {
+	l.feed, l.keep = l.next.feed, l.next.keep
+	l.cache.Store(l.next.cache)
+	l.next = nil
+}
+
+func refreshError(err error) error {
+	return fmt.Errorf("bring the alerts' signals up to date: %w", err)
 }
 
 // needs is what the rules of a set look at.

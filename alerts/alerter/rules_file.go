@@ -13,6 +13,7 @@ import (
 type rulesFile struct {
 	path    string
 	content []byte
+	refused []byte // the last that was read and had a mistake, not to be parsed each second
 	failure string // of the last reading that failed, told once
 }
 
@@ -38,13 +39,19 @@ func (f *rulesFile) changed() (set *rules.Set, err error) {
 	content, err := f.read()
 	if err == nil {
 		if bytes.Equal(content, f.content) {
-			f.failure = ""
+			f.refused, f.failure = nil, ""
 			return nil, nil //nolint:nilnil // no change
 		}
+		if f.refused != nil && bytes.Equal(content, f.refused) {
+			return nil, nil //nolint:nilnil // told already
+		}
 		if set, err = rules.Load(f.path, content); err == nil {
-			f.content, f.failure = content, ""
+			f.content, f.refused, f.failure = content, nil, ""
 			return set, nil
 		}
+		f.refused = content
+	} else {
+		f.refused = nil
 	}
 	if err.Error() == f.failure {
 		return nil, nil //nolint:nilnil // told already

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 
 	"github.com/retryledger/retryledger/alerts/rules"
 )
@@ -41,7 +40,8 @@ func (f stateFile) write(s rules.Snapshot) (err error) {
 	if err != nil {
 		return err
 	}
-	next, err := os.CreateTemp(filepath.Dir(f.path), filepath.Base(f.path)+".*.tmp")
+	// One name, so that what a crash left is written over: the folder has one owner.
+	next, err := os.OpenFile(f.path+".tmp", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
 	}

@@ -31,7 +31,7 @@ const (
 
 // watch evaluates the rules, pass by pass.
 type watch struct {
-	conn      func(context.Context) (driver.Conn, error)
+	conn      connect
 	file      *rulesFile
 	live      *liveSignals
 	reading   *reading
@@ -105,11 +105,10 @@ func (w *watch) alerts() report.Alerts {
 // pass evaluates once. now is our clock's. It returns how long to wait for the next.
 func (w *watch) pass(ctx context.Context, now time.Time) time.Duration {
 	began := time.Now() // for the metrics alone
+	rulesError := w.reload()
+	conn, instant, err := w.refresh(ctx)
 	read, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	rulesError := w.reload()
-
-	conn, instant, err := w.refresh(read)
 	if err != nil {
 		// Without the store's clock, ours says how much time went by.
 		if w.instant.IsZero() {
@@ -121,7 +120,7 @@ func (w *watch) pass(ctx context.Context, now time.Time) time.Duration {
 		w.clock.set(instant, now)
 	}
 	pause := instant.Truncate(interval).Add(interval).Sub(instant)
-	if err == nil && w.pending != nil {
+	if err == nil && w.pending != nil && w.live.prepared() {
 		w.evaluator.Reload(w.pending)
 		w.mu.Lock()
 		w.last.set = w.pending
@@ -211,14 +210,20 @@ func (w *watch) reload() string {
 	return w.file.failure
 }
 
-// refresh brings the signals up to date. It returns the store's time.
+// refresh brings the signals up to date. It returns the store's time, and no connection
+// where the store does not answer: it is not asked for more in that pass.
 func (w *watch) refresh(ctx context.Context) (driver.Conn, time.Time, error) {
-	conn, err := w.conn(ctx)
+	within, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	conn, err := w.conn(within)
 	if err != nil {
 		return nil, time.Time{}, fmt.Errorf("evaluate the alert rules: %w", err)
 	}
 	instant, err := w.live.refresh(ctx, conn)
-	return conn, instant, err
+	if err != nil {
+		return nil, time.Time{}, err
+	}
+	return conn, instant, nil
 }
 
 // restore takes up the state that was kept, by this collector or by any on the store.
@@ -226,6 +231,14 @@ func (w *watch) restore(ctx context.Context, conn driver.Conn, instant time.Time
 	snapshot, found, err := w.state.read()
 	if err != nil {
 		w.log.Warn("The state of the alerts is taken from the store.", zap.Error(err))
+	}
+	if found {
+		// Others on the store may have come further while this collector was away.
+		later, err := schema.AlertTransitions(ctx, conn, schema.AlertFilter{Since: snapshot.Instant.Add(interval), Limit: 1})
+		if err != nil {
+			return fmt.Errorf("take up the alerts that fire: %w", err)
+		}
+		found = len(later) == 0
 	}
 	if !found {
 		if snapshot, err = stateOf(ctx, conn); err != nil {
@@ -247,6 +260,7 @@ func (w *watch) restore(ctx context.Context, conn driver.Conn, instant time.Time
 
 // end keeps what was not kept yet.
 func (w *watch) end(ctx context.Context) {
+	w.live.abandon()
 	if !w.restored {
 		return
 	}
@@ -280,25 +294,13 @@ func (r *reading) Window(ctx context.Context, q signals.Query) ([]signals.Sample
 }
 
 // lagOf says how far the ledger is behind the spans that are in the store.
-func lagOf(conn func(context.Context) (driver.Conn, error)) func(context.Context) (time.Duration, error) {
+func lagOf(conn connect) func(context.Context) (time.Duration, error) {
 	return func(ctx context.Context) (time.Duration, error) {
 		c, err := conn(ctx)
 		if err != nil {
 			return 0, err
 		}
-		now, err := schema.Clock(ctx, c)
-		if err != nil {
-			return 0, err //nolint:wrapcheck // schema says what was attempted
-		}
-		through, err := schema.Watermark(ctx, c)
-		if err != nil {
-			return 0, err //nolint:wrapcheck // schema says what was attempted
-		}
-		next, err := schema.NextInsert(ctx, c, through)
-		if err != nil || next == 0 {
-			return 0, err //nolint:wrapcheck // schema says what was attempted
-		}
-		return max(0, time.Duration(now-next)*time.Microsecond), nil
+		return schema.AttributionLag(ctx, c) //nolint:wrapcheck // schema says what was attempted
 	}
 }
 

@@ -1,0 +1,79 @@
+package alerter
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/retryledger/retryledger/alerts/rules"
+	"github.com/retryledger/retryledger/alerts/signals"
+	"github.com/retryledger/retryledger/schema"
+)
+
+func evaluationOf(at time.Time, samples int) rules.Evaluation {
+	e := rules.Evaluation{Instant: at, Samples: make([]rules.Sample, samples)}
+	for i := range e.Samples {
+		e.Samples[i] = rules.Sample{
+			Rule: "step_errors", Signal: signals.OperationErrorRatio, Labels: signals.Labels{Service: "shop", Step: "resolve"}, Numerator: int64(i), Denominator: 1_000_000,
+		}
+	}
+	return e
+}
+
+// What waits for the store is bounded, and what is given up is counted: the oldest.
+func TestArchiveIsBounded(t *testing.T) {
+	t.Parallel()
+	at := time.Unix(1_800_000_000, 0)
+	a := archive{}
+	a.add(evaluationOf(at, maxWaiting-1), rules.Default(), nil)
+	assert.Zero(t, a.lost)
+	a.add(evaluationOf(at.Add(time.Second), 3), rules.Default(), nil)
+	assert.Equal(t, 2, a.lost)
+	assert.Len(t, a.samples, maxWaiting)
+	assert.EqualValues(t, 2, a.samples[0].Numerator)
+	assert.Equal(t, at.Add(time.Second), a.samples[maxWaiting-1].Instant)
+	assert.EqualValues(t, 120, a.samples[0].WindowS, "of the rule")
+	assert.InDelta(t, 0.02, a.samples[0].Threshold, 0)
+}
+
+// After an error everything waits on, and stands once however often it is written.
+func TestArchiveIsRetried(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	a := archive{writer: "test"}
+	e := evaluationOf(b.now().Truncate(time.Second), 1)
+	e.Transitions = []rules.Transition{{
+		At: e.Instant, Rule: "step_errors", Signal: signals.OperationErrorRatio, Group: signals.Labels{Service: "shop", Step: "resolve"},
+		Labels: map[string]string{"alertname": "step_errors"}, From: rules.StateInactive, To: rules.StateFiring, Reason: rules.ReasonBreach,
+		Since: e.Instant, StartsAt: e.Instant, Numerator: 3, Denominator: 100, Threshold: 20_000, Window: 2 * time.Minute, MinSamples: 50, Lasted: 1500 * time.Millisecond,
+	}}
+	a.add(e, rules.Default(), nil)
+	require.NoError(t, b.real.Exec(t.Context(), "RENAME TABLE alert_samples TO hidden"))
+	require.Error(t, a.flush(t.Context(), b.real))
+	a.add(e, rules.Default(), nil) // the transition is written, so it comes again
+	require.Error(t, a.flush(t.Context(), b.real))
+	assert.Len(t, a.samples, 2)
+	require.NoError(t, b.real.Exec(t.Context(), "RENAME TABLE hidden TO alert_samples"))
+	require.NoError(t, a.flush(t.Context(), b.real))
+	assert.Empty(t, a.samples)
+	samples, err := schema.AlertSamples(t.Context(), b.real, schema.AlertFilter{})
+	require.NoError(t, err)
+	assert.Len(t, samples, 1)
+	assert.Len(t, b.transitions(), 1)
+
+	// What is kept is what was.
+	kept, err := stateOf(t.Context(), b.real)
+	require.NoError(t, err)
+	assert.Equal(t, rules.SnapshotOf(e.Instant, e.Transitions), kept)
+}
+
+func TestStateOfAnEmptyStore(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	s, err := stateOf(t.Context(), b.real)
+	require.NoError(t, err)
+	assert.Empty(t, s.Alerts)
+	assert.True(t, s.Instant.IsZero())
+}
