@@ -29,7 +29,7 @@ func TestDocs(t *testing.T) {
 			blocks = append(blocks, part)
 		}
 	}
-	require.Len(t, blocks, 4)
+	require.Len(t, blocks, 5)
 	file, tests := strings.TrimPrefix(blocks[0], "yaml\n"), strings.TrimPrefix(blocks[2], "yaml\n")
 	_, err = rules.Load("rules.yaml", []byte(strings.Replace(file, "25 %", "0.02", 1)))
 	require.ErrorContains(t, err, strings.TrimPrefix(strings.TrimSpace(strings.Split(blocks[1], "\n")[2]), "retryledger: "))
