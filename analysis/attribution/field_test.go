@@ -221,6 +221,9 @@ func TestField16ABatchThatHandsOnAnotherInputsOutput(t *testing.T) {
 	assert.Len(t, python(false).Warnings, 1)
 	assert.Equal(t, layers{-1, 2, 0, 0, 0}, layersOf(theStep(t, python(false), "ask")))
 	assert.Empty(t, python(true).Warnings)
+	swapped := runOf(t, scopeOI, ask(chain(2, 1, "ChatModel", 2, 60, true), chain(3, 1, "ChatModel", 2, 60, false),
+		llm(5, 1, 3, 10, "a"), badLLM(6, 1, 4, 10, "a"), badLLM(7, 1, 40, 51, "a"))...)
+	assert.Empty(t, swapped.Warnings, "one input failed and one wrapper says so, whichever it is")
 }
 
 func TestField17WasteIsAllBelowALostAttempt(t *testing.T) {

@@ -13,11 +13,26 @@ func TestRule10ControlFlowIsNoFailure(t *testing.T) {
 	for _, test := range []struct{ scope, message string }{
 		{scopeOIjs, "[\n {}\n]\n\nGraphInterrupt: [\n {}\n]\n    at x"},
 		{scopeOI, "ParentCommand(Command(goto='x'))Traceback (most recent call last):"},
+		{scopeOI, "GraphInterrupt((Interrupt(value=1),))Traceback (most recent call last):"},
+		{scopeOI, "GraphBubbleUp()Traceback (most recent call last):"},
+		{scopeOI, "GraphDrained()Traceback (most recent call last):"},
 		{scopeOI, "NodeInterrupt('x')Traceback (most recent call last):"},
 	} {
 		row := rowsOf(t, test.scope, sent{id: 1, parent: -1, to: 1, failed: true, message: test.message, attrs: oi("CHAIN", "a", "a:1", 1)})[0]
 		assert.False(t, row.Failed, test.message)
 		assert.NotEqual(t, schema.FlowNone, row.Flow, test.message)
+	}
+	quiet := rowsOf(t, scopeOI, sent{id: 1, parent: -1, to: 1, ok: true, attrs: oi("CHAIN", "a", "a:1", 1), events: []happened{raised("langgraph.errors.GraphInterrupt", "(Interrupt(value=1),)")}})[0]
+	assert.Equal(t, schema.FlowInterrupt, quiet.Flow, "OpenInference for Python says OK, and has an event all the same")
+	for name, s := range map[string]sent{
+		"OpenLLMetry":             {scope: scopeLLMetry, failed: true, message: "GraphInterrupt((Interrupt(value=1),))", attrs: attrs{"traceloop.span.kind": "task", "gen_ai.task.status": "failure", "error.type": "GraphInterrupt"}},
+		"Langfuse for JavaScript": {scope: scopeLangfuse, attrs: lf("chain", "a", "a:1", "", attrs{"langfuse.observation.level": "ERROR", "langfuse.observation.status_message": "GraphInterrupt: [\n {}\n]"})},
+		"pydantic-ai's deferral":  {scope: "pydantic-ai", failed: true, message: "CallDeferred", attrs: attrs{"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "x", "pydantic_ai.tool.deferral.name": "CallDeferred"}},
+	} {
+		s.id, s.parent, s.to = 1, -1, 1
+		row := rowsOf(t, scopeApp, s)[0]
+		assert.False(t, row.Failed, name)
+		assert.Equal(t, schema.FlowInterrupt, row.Flow, name)
 	}
 	smith := rowsOf(t, scopeSmith, sent{id: 1, parent: -1, to: 1, ok: true, attrs: attrs{"langsmith.span.kind": "chain"}, events: []happened{raised("Exception", "GraphInterrupt((Interrupt(value=1),))Traceback")}})[0]
 	assert.Equal(t, schema.FlowInterrupt, smith.Flow)
@@ -32,6 +47,7 @@ func TestRule11FailureInEachDialectsWords(t *testing.T) {
 		"LangSmith's event":      {scope: scopeSmith, ok: true, attrs: attrs{"langsmith.span.kind": "llm"}, events: []happened{raised("Exception", `APIError("503")Traceback`)}},
 		"AI SDK's finish reason": {scope: "ai", attrs: attrs{"ai.operationId": "ai.streamText.doStream", "ai.response.finishReason": "error"}},
 		"Mastra's finish reason": {scope: "@mastra/otel-exporter", ok: true, attrs: attrs{"mastra.span.type": "model_inference", "gen_ai.response.finish_reasons": `["error"]`}},
+		"Temporal's event":       {scope: "temporal-sdk-go", attrs: attrs{"temporalWorkflowID": "w", "temporalRunID": "r", "temporalActivityID": "5"}, name: "RunActivity:Resolve", failed: true, events: []happened{raised("*errors.errorString", "x")}},
 		"the application's word": {attrs: attrs{"step": "x", "step.failed": true}},
 	} {
 		s.id, s.parent, s.to = 1, -1, 1
@@ -50,6 +66,12 @@ func TestRule12ErrorClassesAreResolvedInOrder(t *testing.T) {
 	assert.Equal(t, "RateLimitError", class(sent{events: []happened{raised("Exception", `RateLimitError("x")Traceback`)}}))
 	assert.Equal(t, "RateLimitError", class(sent{message: "RateLimitError: 429"}))
 	assert.Equal(t, "ValueError", class(sent{attrs: attrs{"error.type": "unknown"}, message: "ValueError('x')"}))
+	assert.Equal(t, "ValueError", class(sent{attrs: attrs{"error.type": "_OTHER"}, message: "ValueError('x')"}))
+	for _, code := range []string{"rate_limit_exceeded", "429", "Error", "Exception"} {
+		assert.Equal(t, "APIError", class(sent{events: []happened{raised(code, "APIError: boom")}}), "%s is no class", code)
+	}
+	assert.Equal(t, "RateLimitError", class(sent{events: []happened{raised("openai.RateLimitError", "x")}, message: "Other: x"}), "the event's type before a text")
+	assert.Equal(t, "ValueError", class(sent{message: "ValueError('x')Traceback (most recent call last):\n  File \"a.py\"\nKeyError: 'y'"}), "what follows the traceback is another error's")
 }
 
 func TestRule13TheStatusOutOfTheMessage(t *testing.T) {

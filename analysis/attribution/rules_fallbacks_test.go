@@ -16,6 +16,21 @@ func TestRule14FallbacksAreNeverMarked(t *testing.T) {
 	bare := theStep(t, runOf(t, scopeOI, ask(badLLM(3, 1, 3, 10, "a"), llm(4, 1, 20, 30, "b"))...), "ask")
 	assert.Equal(t, 1, bare.Fallbacks, "another model after a failure")
 	assert.Equal(t, layers{-1, 0, 0, 0, 0}, layersOf(bare))
+	traceloop := func(id, parent int, name, kind string, from, to int64, failed bool, more attrs) sent {
+		a := attrs{"gen_ai.task.status": map[bool]string{true: "failure", false: "success"}[failed], "traceloop.association.properties.langgraph_node": "ask", "traceloop.association.properties.langgraph_checkpoint_ns": "ask:1"}
+		if kind != "" {
+			a["traceloop.span.kind"], a["traceloop.entity.name"] = kind, name
+		}
+		for k, v := range more {
+			a[k] = v
+		}
+		return sent{id: id, parent: parent, name: name, from: from, to: to, failed: failed, message: map[bool]string{true: "429 x"}[failed], attrs: a}
+	}
+	chat := func(m string) attrs { return attrs{"gen_ai.operation.name": "chat", "gen_ai.request.model": m} }
+	named := theStep(t, runOf(t, scopeLLMetry, traceloop(0, -1, "LangGraph", "workflow", 0, 1000, false, nil), traceloop(1, 0, "ask", "task", 1, 900, false, nil),
+		traceloop(2, 1, "RunnableWithFallbacks", "task", 2, 100, false, nil),
+		traceloop(3, 2, "ChatModel.chat", "", 3, 10, true, chat("a")), traceloop(4, 2, "ChatModel.chat", "", 20, 30, false, chat("a"))), "ask")
+	assert.Equal(t, 1, named.Fallbacks, "one model twice: the wrapper's name tells")
 }
 
 func TestRule15AChildlessWrapperHasItsCandidatesBesideIt(t *testing.T) {

@@ -53,12 +53,18 @@ func TestRule04TagsInAllTheirKeysAndForms(t *testing.T) {
 		"Langfuse joined":  {scopeLangfuse, lf("span", "", "", `retry:attempt:2, prod`)},
 		"OpenLLMetry":      {scopeLLMetry, attrs{"traceloop.span.kind": "task", "gen_ai.task.status": "success", "traceloop.entity.input": `{"inputs":{},"tags":["seq:step:1","retry:attempt:2"]}`}},
 		"context's":        {scopeOI, attrs{"openinference.span.kind": "CHAIN", "tag.tags": []any{"retry:attempt:2"}}},
+		"Logfire":          {"logfire", attrs{"logfire.tags": []any{"prod", "retry:attempt:2"}}},
+		"Mastra":           {"@mastra/otel-exporter", attrs{"mastra.span.type": "generic", "mastra.tags": `["retry:attempt:2"]`}},
+		"a user's comma":   {scopeApp, attrs{"tags": "tenant:7,eu, retry:attempt:2, my, own"}},
 		"encoded as JSON":  {scopeApp, attrs{"tags": `["retry:attempt:2"]`}},
 		"a Python list":    {scopeApp, attrs{"tags": `['retry:attempt:2']`}},
 		"a text by itself": {scopeApp, attrs{"tags": "retry:attempt:2"}},
 	} {
 		rows := rowsOf(t, test.scope, sent{id: 1, parent: -1, name: "x", to: 1, attrs: test.attrs})
 		assert.Equal(t, int32(2), rows[0].Attempt, name)
+	}
+	for _, tag := range []string{"my-retry:attempt:2", "retry:attempt:2nd", "retry:attempt:", "no retry:attempt:2 here"} {
+		assert.Zero(t, rowsOf(t, scopeApp, sent{id: 1, parent: -1, to: 1, attrs: attrs{"tags": []any{tag}}})[0].Attempt, "%q is another word", tag)
 	}
 	assert.Zero(t, rowsOf(t, scopeLangfuse, sent{id: 1, parent: -1, to: 1, attrs: attrs{"langfuse.observation.type": "span", "langfuse.trace.tags": []any{"retry:attempt:2"}}})[0].Attempt,
 		"the tags of a trace are not those of each of its spans")
@@ -118,6 +124,11 @@ func TestRule25NumbersOfDifferentBases(t *testing.T) {
 		return rowsOf(t, scope, sent{id: 1, parent: -1, name: name, to: 1, attrs: a})[0].Attempt
 	}
 	assert.Equal(t, int32(1), attempt("grpc-go", "Attempt.s.M", attrs{"previous-rpc-attempts": 0}))
+	assert.Equal(t, int32(3), attempt("grpc-go", "Attempt.s.M", attrs{"previous-rpc-attempts": 2}))
+	assert.Equal(t, int32(1), attempt("github.com/aws/aws-sdk-go-v2/service/x", "Attempt", attrs{"operation.attempt": 1}))
+	resent := theStep(t, runOf(t, "com.anthropic.sdk.go", work("ask", sent{id: 2, parent: 1, name: "anthropic.messages.create", from: 2, to: 9, client: true, attrs: attrs{"gen_ai.operation.name": "chat", "gen_ai.request.model": "m", "http.request.resend_count": 2}})...), "ask")
+	assert.Equal(t, 2, *resent.Retries.Transport, "a count of 1 is the first re-send")
+	assert.Equal(t, 1, resent.Calls)
 	assert.Equal(t, int32(3), attempt("github.com/aws/aws-sdk-go-v2/service/x", "Attempt", attrs{"operation.attempt": 3}))
 	assert.Equal(t, int32(2), attempt(scopeApp, "x", attrs{"tags": "retry:attempt:2"}))
 	assert.Equal(t, int32(2), rowsOf(t, "opentelemetry.instrumentation.botocore.bedrock-runtime", sent{id: 1, parent: -1, to: 1, client: true, attrs: attrs{"retry_attempts": 2}})[0].RetryCount)
@@ -199,6 +210,13 @@ func TestRule41ACancelledAttemptThatIsRepeatedWasLost(t *testing.T) {
 		node(1, "bad", "bad:1", 1, lost429), node(2, "good", "good:1", 1, cancelled))
 	assert.Equal(t, attribution.OutcomeCancelled, theStep(t, run, "good").Outcome, "an innocent neighbour")
 	assert.Empty(t, theStep(t, run, "good").Errors)
+	gone := runOf(t, scopeOI, sent{id: 0, parent: -1, name: "LangGraph", to: 100, failed: true, message: cancelled, attrs: oi("CHAIN", "", "", 0)}, node(1, "slow", "slow:1", 1, cancelled))
+	assert.Equal(t, "cancelled", gone.Completion, "the root is cancelled too")
+	assert.Zero(t, gone.Budget.Retries)
+	exhausted := runOf(t, scopeOI, sent{id: 0, parent: -1, name: "LangGraph", to: 100, failed: true, message: "NodeTimeoutError('slow')Traceback", attrs: oi("CHAIN", "", "", 0)},
+		node(1, "slow", "slow:1", 1, cancelled), node(2, "slow", "slow:1", 20, cancelled))
+	assert.Equal(t, layers{-1, 0, 1, 0, 0}, layersOf(theStep(t, exhausted, "slow")))
+	assert.Equal(t, "failed", exhausted.Completion)
 }
 
 func TestRule46TheStatedLayerOverrules(t *testing.T) {

@@ -69,6 +69,7 @@ func TestRule36IdsThatAreNone(t *testing.T) {
 	}
 	assert.Len(t, ledgerOf(t, scopeLLMetry, spans...).Runs, 2)
 	assert.Empty(t, rowsOf(t, scopeSmith, sent{id: 1, parent: -1, to: 1, attrs: attrs{"langsmith.span.kind": "chain", "langsmith.trace.session_name": "project"}})[0].ThreadID)
+	assert.Equal(t, "t1", rowsOf(t, scopeOI, sent{id: 1, parent: -1, to: 1, attrs: attrs{"openinference.span.kind": "CHAIN", "session.id": "t1"}})[0].ThreadID)
 }
 
 func TestRule44AnExecutionIsKnownThroughItsOrphans(t *testing.T) {
@@ -77,4 +78,11 @@ func TestRule44AnExecutionIsKnownThroughItsOrphans(t *testing.T) {
 	assert.Equal(t, attribution.OutcomeUnknown, theStep(t, run, "in").Outcome)
 	assert.Equal(t, 1, theStep(t, run, "out").Executions, "its namespace names the task around it")
 	assert.Equal(t, "killed_or_running", run.Outcome)
+
+	thread := attrs{"thread": "t1"}
+	resumed := runOf(t, scopeOI, sent{trace: 1, id: 5, parent: 4, name: "ChatModel", from: 1, to: 5, ok: true, attrs: oi("LLM", "in", "in:1", 1, thread)},
+		sent{trace: 2, id: 10, parent: -1, name: "LangGraph", from: 100, to: 150, ok: true, attrs: oi("CHAIN", "", "", 0, thread)},
+		sent{trace: 2, id: 11, parent: 10, name: "in", from: 101, to: 140, ok: true, attrs: oi("CHAIN", "in", "in:1", 1, thread)})
+	assert.Equal(t, layers{-1, 0, 0, 0, 1}, layersOf(theStep(t, resumed, "in")), "the later trace goes on with what was killed")
+	assert.Equal(t, 2, resumed.Deliveries)
 }

@@ -32,6 +32,9 @@ func TestRule18TokensAreCountedOnLeavesOnly(t *testing.T) {
 	aiSDK := runOf(t, "ai", sent{id: 1, parent: -1, name: "ai.generateText", to: 100, attrs: attrs{"ai.operationId": "ai.generateText", "ai.telemetry.functionId": "ask", "ai.usage.inputTokens": 10, "gen_ai.usage.input_tokens": 10}},
 		sent{id: 2, parent: 1, name: "ai.generateText.doGenerate", from: 1, to: 90, attrs: attrs{"ai.operationId": "ai.generateText.doGenerate", "ai.telemetry.functionId": "ask", "gen_ai.usage.input_tokens": 10, "gen_ai.usage.output_tokens": 5}})
 	assert.Equal(t, int64(10), theStep(t, aiSDK, "ask").Tokens.Input)
+	aggregated := runOf(t, "pydantic-ai", sent{id: 1, parent: -1, name: "invoke_agent ask", to: 100, attrs: attrs{"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "ask", "gen_ai.aggregated_usage.input_tokens": 10, "gen_ai.usage.input_tokens": 10}},
+		sent{id: 2, parent: 1, name: "chat m", from: 1, to: 90, client: true, attrs: attrs{"gen_ai.operation.name": "chat", "gen_ai.request.model": "m", "gen_ai.usage.input_tokens": 10, "gen_ai.usage.output_tokens": 5}})
+	assert.Equal(t, attribution.Tokens{Input: 10, Output: 5}, theStep(t, aggregated, "ask").Tokens)
 	twice := theStep(t, runOf(t, scopeOI, ask(llm(2, 1, 3, 50, "a"),
 		sent{id: 3, parent: 2, name: "ChatCompletion", scope: "openinference.instrumentation.openai", from: 4, to: 40, ok: true, attrs: attrs{"openinference.span.kind": "LLM", "llm.token_count.prompt": 120, "llm.token_count.completion": 35}})...), "ask")
 	assert.Equal(t, 1, twice.Calls, "two instrumentations of one request: one call")
@@ -64,6 +67,8 @@ func TestRule24MetadataInAllItsForms(t *testing.T) {
 		"texts for numbers": {scope: scopeSmith, attrs: attrs{"langsmith.span.kind": "chain", "langsmith.metadata.langgraph_node": "a", "langsmith.metadata.langgraph_step": "2", "langsmith.metadata.langgraph_checkpoint_ns": "a:1"}},
 		"numbers":           {scope: scopeLLMetry, attrs: attrs{"traceloop.span.kind": "task", "gen_ai.task.status": "success", "traceloop.association.properties.langgraph_node": "a", "traceloop.association.properties.langgraph_step": 2, "traceloop.association.properties.langgraph_checkpoint_ns": "a:1"}},
 		"quoted":            {scope: scopeLangfuse, attrs: attrs{"langfuse.observation.type": "chain", "langfuse.observation.metadata.langgraph_node": `"a"`, "langfuse.observation.metadata.langgraph_step": "2", "langfuse.observation.metadata.langgraph_checkpoint_ns": `"a:1"`}},
+		"a Python dict":     {scope: scopeOI, attrs: attrs{"openinference.span.kind": "CHAIN", "metadata": `{'langgraph_node': 'a', 'langgraph_step': 2, 'langgraph_checkpoint_ns': 'a:1', 'note': "it's \\'x\\'", 'flag': True, 'none': None}`}},
+		"a map":             {scope: scopeOI, attrs: attrs{"openinference.span.kind": "CHAIN", "metadata": map[string]any{"langgraph_node": "a", "langgraph_step": 2, "langgraph_checkpoint_ns": "a:1"}}},
 		"MLflow":            {scope: scopeMLflow, attrs: attrs{"mlflow.spanType": `"CHAIN"`, "metadata": `{"langgraph_node": "a", "langgraph_step": 2, "langgraph_checkpoint_ns": "a:1"}`}},
 	} {
 		s.id, s.parent, s.to = 1, -1, 1
@@ -92,6 +97,8 @@ func TestRule28InternalsAreNoSteps(t *testing.T) {
 		sent{id: 6, parent: 0, name: "__start__", from: 0, to: 1, ok: true, attrs: oi("CHAIN", "__start__", "__start__:1", 0)},
 		sent{id: 7, parent: 0, name: "flaky", from: 901, to: 910, failed: true, message: lost429, attrs: oi("CHAIN", "flaky", "flaky:1", 2)},
 		sent{id: 8, parent: 0, name: "__error_handler__flaky", from: 911, to: 920, ok: true, attrs: oi("CHAIN", "__error_handler__flaky", "flaky:1|__error_handler__flaky:2", 2)})...)
+	hidden := rowsOf(t, scopeLangfuse, sent{id: 1, parent: -1, to: 1, attrs: lf("chain", "a", "a:1", `["langsmith:hidden"]`)})[0]
+	assert.True(t, hidden.Hidden)
 	require.Len(t, run.Steps, 2)
 	assert.Equal(t, attribution.OutcomeHandled, theStep(t, run, "flaky").Outcome)
 }

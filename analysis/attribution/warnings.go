@@ -43,78 +43,65 @@ func (a *account) warn() []string {
 // hollowSuccesses are retry wrappers that ended well although their last attempt
 // failed. LangChain's RunnableRetry can put the output of another input of its batch
 // there (langchain-ai/langchain issue 35475), so that nothing downstream sees that
-// the input failed.
+// the input failed. Which attempt belongs to which wrapper of a batch is not always
+// known, so the wrappers of one name below one parent are counted together.
 func (a *account) hollowSuccesses() []warning {
 	type place struct {
-		exec *execution
-		name string
+		step, name string
 	}
 	count := make(map[place]int)
 	at := make(map[place]int64)
-	note := func(e *execution, name string, n int, atNs int64) {
-		p := place{e, name}
-		if count[p] += n; at[p] == 0 || atNs < at[p] {
-			at[p] = atNs
-		}
-	}
-	for _, n := range a.tree.nodes {
-		if n.exec == nil || len(n.children) == 0 {
-			continue
-		}
-		if n.Role == schema.RoleChain && !n.isExecution() && !n.GraphRoot && !n.FallbackWrapper && endedWell(n) {
-			if last := lastAttempt(n); last != nil && last.failedRepeat() {
-				note(n.exec, last.Name, 1, n.EndNs)
+	look := func(siblings []*node) {
+		type tally struct{ hollow, lost, failed int }
+		var tallies map[string]*tally
+		for _, n := range siblings {
+			last := lastAttempt(n)
+			if last == nil || !failedUnit(n) && !last.Failed {
+				continue
+			}
+			if tallies == nil {
+				tallies = make(map[string]*tally)
+			}
+			t := tallies[n.base]
+			if t == nil {
+				t = &tally{}
+				tallies[n.base] = t
+			}
+			if failedUnit(n) {
+				t.failed++
+			}
+			if last.Failed {
+				t.lost++
+				if endedWell(n) && last.failedRepeat() {
+					t.hollow++
+				}
 			}
 		}
-		a.hollowBeside(n, note)
+		for _, n := range siblings { // each name once, in time's order
+			t, last := tallies[n.base], lastAttempt(n)
+			if t == nil || n.exec == nil || last == nil {
+				continue
+			}
+			delete(tallies, n.base)
+			if more := min(t.hollow, t.lost-t.failed); more > 0 {
+				p := place{n.exec.step, last.Name}
+				count[p] += more
+				if at[p] == 0 || n.EndNs < at[p] {
+					at[p] = n.EndNs
+				}
+			}
+		}
+	}
+	look(a.tree.roots)
+	for _, n := range a.tree.nodes {
+		look(n.children)
 	}
 	var out []warning
 	for p, n := range count {
 		out = append(out, warning{at[p], fmt.Sprintf("step %s: %s of %s ended well although the last attempt in it failed; what it returned may belong to another input",
-			p.exec.step, plural(n, "retry wrapper", "retry wrappers"), p.name)})
+			p.step, plural(n, "retry wrapper", "retry wrappers"), p.name)})
 	}
 	return out
-}
-
-// hollowBeside finds the same where a batch left the attempts of all its inputs beside
-// their wrappers, which are childless: more wrappers ended well than attempts did.
-func (a *account) hollowBeside(parent *node, note func(*execution, string, int, int64)) {
-	type tally struct{ wrappers, well, lost int }
-	var tallies map[string]*tally
-	for _, c := range parent.children {
-		if len(c.children) == 0 && c.Role == schema.RoleChain && !c.isExecution() && !c.FallbackWrapper && !c.Hidden && endedWell(c) {
-			if tallies == nil {
-				tallies = make(map[string]*tally)
-			}
-			if tallies[c.base] == nil {
-				tallies[c.base] = &tally{}
-			}
-			tallies[c.base].wrappers++
-		}
-	}
-	if tallies == nil {
-		return
-	}
-	for _, c := range parent.children {
-		t := tallies[c.base]
-		if t == nil || c.Role != schema.RoleModel || c.continued {
-			continue
-		}
-		switch {
-		case c.failedRepeat():
-			t.lost++
-		case !failedUnit(c):
-			t.well++
-		}
-	}
-	for _, c := range parent.children { // each name once, in time's order
-		if t := tallies[c.base]; t != nil {
-			if n := min(t.lost, t.wrappers-t.well); n > 0 {
-				note(c.exec, c.Name, n, c.EndNs)
-			}
-			delete(tallies, c.base)
-		}
-	}
 }
 
 func endedWell(n *node) bool {
@@ -124,6 +111,9 @@ func endedWell(n *node) bool {
 // lastAttempt is the last of the attempts at one thing that n wraps, nil if n wraps
 // anything else: a retry wrapper says so, or is named after what it wraps.
 func lastAttempt(n *node) *node {
+	if n.Role != schema.RoleChain || n.isExecution() || n.GraphRoot || n.FallbackWrapper {
+		return nil
+	}
 	var last *node
 	for _, c := range n.children {
 		if c.shadow || c.isExecution() || c.base != n.base && !n.RetryWrapper {

@@ -1,7 +1,10 @@
 package dialect
 
 import (
+	"strings"
+
 	"github.com/tidwall/gjson"
+	"go.opentelemetry.io/collector/pdata/pcommon"
 
 	"github.com/retryledger/retryledger/schema"
 )
@@ -12,11 +15,20 @@ import (
 // metadata finds one key of the metadata, as a tolerant JSON value.
 type metadata func(key string) gjson.Result
 
-// jsonMetadata is metadata kept as one JSON text.
-func jsonMetadata(text string) metadata {
+// jsonMetadata is metadata kept in one attribute: JSON text, JSON of JSON, Python's
+// text of a dict, or a map.
+func (r *reading) jsonMetadata(key string) metadata {
+	text := r.attrs.text(key)
+	if v, ok := r.attrs.m.Get(key); ok && v.Type() == pcommon.ValueTypeMap {
+		text = v.AsString()
+	}
 	object := gjson.Parse(text)
 	if object.Type == gjson.String { // encoded twice
-		object = gjson.Parse(object.String())
+		text = object.String()
+		object = gjson.Parse(text)
+	}
+	if strings.HasPrefix(text, "{'") {
+		object = gjson.Parse(jsonOfPython(text))
 	}
 	return func(key string) gjson.Result {
 		if !object.IsObject() {
@@ -24,6 +36,48 @@ func jsonMetadata(text string) metadata {
 		}
 		return object.Get(key)
 	}
+}
+
+// jsonOfPython writes Python's text of a dict of plain values as JSON.
+func jsonOfPython(text string) string {
+	var b strings.Builder
+	for i := 0; i < len(text); {
+		quote := text[i]
+		if quote != '\'' && quote != '"' {
+			word := 0
+			for word < len(text)-i && isWord(text[i+word]) {
+				word++
+			}
+			switch part := text[i : i+max(1, word)]; part {
+			case "True", "False":
+				b.WriteString(strings.ToLower(part))
+			case "None":
+				b.WriteString("null")
+			default:
+				b.WriteString(part)
+			}
+			i += max(1, word)
+			continue
+		}
+		b.WriteByte('"')
+		for i++; i < len(text) && text[i] != quote; i++ {
+			switch {
+			case text[i] == '\\' && i+1 < len(text) && text[i+1] == '\'':
+				i++
+				b.WriteByte('\'')
+			case text[i] == '\\' && i+1 < len(text):
+				b.WriteString(text[i : i+2])
+				i++
+			case text[i] == '"':
+				b.WriteString(`\"`)
+			default:
+				b.WriteByte(text[i])
+			}
+		}
+		b.WriteByte('"')
+		i++
+	}
+	return b.String()
 }
 
 func (r *reading) readLangGraph(get metadata) {

@@ -43,5 +43,5 @@ func (r *reading) readMLflow() {
 	if session := unquoted(a.text("mlflow.trace.session")); session != "" && row.ThreadID == "" {
 		row.ThreadID = clip(session, schema.MaxName)
 	}
-	r.readLangGraph(jsonMetadata(a.text("metadata")))
+	r.readLangGraph(r.jsonMetadata("metadata"))
 }

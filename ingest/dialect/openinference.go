@@ -77,5 +77,5 @@ func (r *reading) readOpenInference() {
 	if row.Role == schema.RoleChain {
 		r.readOutput(a.text("output.value"), a.text("input.value"))
 	}
-	r.readLangGraph(jsonMetadata(a.text("metadata")))
+	r.readLangGraph(r.jsonMetadata("metadata"))
 }

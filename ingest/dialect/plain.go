@@ -18,7 +18,7 @@ import (
 
 // tagKeys hold the tags of one span. Tags of a whole trace are not here: they say
 // nothing about the span that carries them.
-var tagKeys = []string{"tags", "tag.tags"}
+var tagKeys = []string{"tags", "tag.tags", "logfire.tags", "mastra.tags"}
 
 var (
 	attemptTag     = regexp.MustCompile(`^retry:attempt:(\d{1,9})$`)
