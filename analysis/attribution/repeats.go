@@ -239,7 +239,7 @@ func (a *account) predecessor(u *node, open *sequences, units []*node, wrapper b
 	if u.AttemptEvidence != "" && u.stated >= 2 {
 		evidence = Evidence(u.AttemptEvidence)
 	}
-	if wrapper && open.last != nil { // the candidates of a fallback, in order
+	if wrapper && open.last != nil && open.last.last.exec == u.exec { // the candidates of a fallback, in order
 		return open.last, ChargeFallback, EvidenceStructure
 	}
 	var best *sequence
