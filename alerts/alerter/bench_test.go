@@ -1,0 +1,159 @@
+package alerter
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/component/componenttest"
+	"go.opentelemetry.io/collector/extension/extensiontest"
+
+	"github.com/retryledger/retryledger/alerts/delivery"
+	"github.com/retryledger/retryledger/internal/engine/enginetest"
+	"github.com/retryledger/retryledger/schema"
+)
+
+// inEarnest is an extension's loop on a store with its own clock, with the default rules.
+func inEarnest(b *testing.B) (*alerter, *bed) {
+	b.Helper()
+	db := enginetest.Database(b)
+	require.NoError(b, schema.Migrate(b.Context(), db.Conn, schema.MigrateOptions{}))
+	s := &bed{t: b, real: db.Conn, hook: newWebhook(b)}
+	dir := b.TempDir()
+	config := defaults()
+	config.Delivery.ConfigFile = filepath.Join(dir, "alertmanager.yml")
+	write(b, config.Delivery.ConfigFile, s.hook.config())
+	d, err := delivery.New(&config.Delivery, delivery.Settings{DataDir: dir, RoutePrefix: prefix, Telemetry: componenttest.NewNopTelemetrySettings()})
+	require.NoError(b, err)
+	settings := extensiontest.NewNopSettings(Type)
+	a := newAlerter(config, settings)
+	a.watch, err = newWatch(config, func(context.Context) (driver.Conn, error) { return db.Conn, nil }, d, dir, "http://127.0.0.1:4320", settings)
+	require.NoError(b, err)
+	require.NoError(b, d.Start(context.Background(), componenttest.NewNopHost()))
+	a.deliverer = d
+	b.Cleanup(func() { require.NoError(b, a.Shutdown(context.Background())) })
+	return a, s
+}
+
+// BenchmarkBreachToWebhook is the time from a breach in settled rows of the ledger to
+// its webhook's arrival, each breach at a random moment of the second.
+func BenchmarkBreachToWebhook(b *testing.B) {
+	a, s := inEarnest(b)
+	loop, stop := context.WithCancel(b.Context())
+	a.stop = stop
+	a.loop.Go(func() { a.run(loop) })
+	require.Eventually(b, func() bool { return !a.watch.live.UpTo().IsZero() }, time.Minute, 10*time.Millisecond)
+	random := rand.New(rand.NewPCG(1, 1))
+	var took []time.Duration
+	for b.Loop() {
+		time.Sleep(time.Duration(random.IntN(1000)) * time.Millisecond)
+		service := fmt.Sprintf("service-%d", len(took))
+		row := s.row(work{service: service, visits: 50, failed: 2}, time.Now())
+		require.NoError(b, schema.InsertLedger(b.Context(), s.real, []schema.LedgerRow{row}))
+		breach := time.Unix(0, row.LastEndNs) // earlier than the insert's end
+		for key := range s.hook.came {
+			if key == "firing step_errors "+service {
+				break
+			}
+		}
+		took = append(took, time.Since(breach))
+	}
+	slices.Sort(took)
+	at := func(share float64) float64 {
+		return took[min(len(took)-1, int(share*float64(len(took))))].Seconds() * 1000
+	}
+	b.ReportMetric(at(0.5), "ms-p50")
+	b.ReportMetric(at(0.95), "ms-p95")
+	b.ReportMetric(at(1), "ms-max")
+}
+
+// Traffic of BenchmarkPass: 10,000 spans/s are 1,000 traces/s of ten spans, of which
+// every second one is written twice, for its last span comes a second later.
+const (
+	tracesPerSecond = 1000
+	rewritten       = 500
+	filledSeconds   = 200
+)
+
+// second is the rows of one second of traffic, which ends at a time: three visits with
+// a model call each, of which some fail.
+func (b *bed) second(at time.Time, random *rand.Rand) []schema.LedgerRow {
+	rows := make([]schema.LedgerRow, tracesPerSecond)
+	for i := range rows {
+		w := work{service: fmt.Sprint("service-", i%5), visits: 3, requests: 3}
+		if random.IntN(30) == 0 {
+			w.failed = 1
+		}
+		if random.IntN(10) == 0 {
+			w.errs = 1
+		}
+		rows[i] = b.row(w, at.Add(-time.Duration(i)*time.Millisecond))
+		for j := range w.visits {
+			rows[i].Operations[j].Step = fmt.Sprint("step-", (i+5*j)%12)
+			rows[i].Attempts[j].Step = rows[i].Operations[j].Step
+			execution := rows[i].Attempts[j]
+			execution.Index, execution.Grain, execution.Provider, execution.Request = uint32(w.requests+j), "execution", "", false
+			rows[i].Attempts = append(rows[i].Attempts, execution)
+		}
+	}
+	return rows
+}
+
+// BenchmarkPass is one pass in a store that takes 10,000 spans/s: what the last second
+// changed, the default rules, alerts that fire, breakers, and the samples' insert.
+func BenchmarkPass(b *testing.B) {
+	a, s := inEarnest(b)
+	random := rand.New(rand.NewPCG(1, 1))
+	now := time.Now()
+	var last []schema.LedgerRow // what the next second writes again
+	for second := range filledSeconds {
+		rows := s.second(now.Add(time.Duration(second-filledSeconds)*time.Second), random)
+		require.NoError(b, schema.InsertLedger(b.Context(), s.real, rows))
+		last = slices.Clone(rows[:rewritten])
+	}
+	step := func() {
+		due := time.Now().Add(time.Second)
+		rows := s.second(time.Now(), random)
+		for i := range last {
+			last[i].Version.InsertedUs = time.Now().UnixMicro()
+		}
+		require.NoError(b, schema.InsertLedger(b.Context(), s.real, append(rows[:len(rows):len(rows)], last...)))
+		last = rows[:rewritten]
+		time.Sleep(time.Until(due)) // so that a read looks back on as many writes as in earnest
+	}
+	for range 12 { // until the overlap holds only writes of such seconds
+		step()
+		a.watch.pass(b.Context(), time.Now())
+	}
+	var used, wall time.Duration
+	b.ResetTimer()
+	for b.Loop() {
+		b.StopTimer()
+		step()
+		b.StartTimer()
+		cpu, began := processTime(b), time.Now()
+		a.watch.pass(b.Context(), time.Now())
+		used += processTime(b) - cpu
+		wall += time.Since(began)
+	}
+	require.NoError(b, a.watch.reading.err)
+	b.ReportMetric(float64(wall.Microseconds())/1000/float64(b.N), "ms/pass")
+	b.ReportMetric(float64(used.Microseconds())/1000/float64(b.N), "cpu-ms/pass") // on a busy machine, what a quiet one would take
+	b.ReportMetric(float64(len(a.watch.last.evaluation.Samples)), "samples/pass")
+	b.ReportMetric(float64(len(a.watch.last.evaluation.Alerts)), "alerts")
+}
+
+// processTime is the processors' time that this process has used.
+func processTime(b *testing.B) time.Duration {
+	b.Helper()
+	var usage syscall.Rusage
+	require.NoError(b, syscall.Getrusage(syscall.RUSAGE_SELF, &usage))
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
+}
