@@ -202,7 +202,7 @@ func (b *bed) start(dir, rules string) *collector {
 	require.NoError(b.t, err)
 	w, err := newWatch(config, b.connect, d, dir, "http://127.0.0.1:4320", extensiontest.NewNopSettings(Type))
 	require.NoError(b.t, err)
-	w.clock.now = b.now
+	w.clock.now, w.explainer.within = b.now, patienceOfTests
 	require.NoError(b.t, d.Start(context.Background(), componenttest.NewNopHost()))
 	ended := sync.OnceFunc(func() {
 		w.live.abandon()

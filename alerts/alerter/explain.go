@@ -47,6 +47,7 @@ func (x explanations) of(rule string, group signals.Labels) rules.Explanation {
 // explainer asks the store what is behind alerts.
 type explainer struct {
 	dashboard string
+	within    time.Duration // bounds the questions of one evaluation
 	log       *zap.Logger
 	known     explanations
 }
@@ -54,7 +55,7 @@ type explainer struct {
 // explain brings the explanations of the alerts that fire up to date, as far as there
 // is time.
 func (e *explainer) explain(ctx context.Context, conn driver.Conn, evaluation rules.Evaluation) explanations {
-	ctx, cancel := context.WithTimeout(ctx, explainWithin)
+	ctx, cancel := context.WithTimeout(ctx, e.within)
 	defer cancel()
 	next := make(explanations, len(e.known))
 	asked := 0

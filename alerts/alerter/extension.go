@@ -126,7 +126,7 @@ func newWatch(config *Config, conn connect, deliverer delivery.Deliverer, dir, u
 	return &watch{
 		conn: conn, file: file, live: live, reading: r, deliverer: deliverer, clock: clock,
 		evaluator: rules.NewEvaluator(set, r, rules.Options{StallAfter: stallAfter, Lag: lagOf(conn)}),
-		explainer: &explainer{dashboard: config.DashboardURL, log: settings.Logger}, archive: &archive{writer: writer},
+		explainer: &explainer{dashboard: config.DashboardURL, within: explainWithin, log: settings.Logger}, archive: &archive{writer: writer},
 		breakers: &breakerKeeper{set: breakerSet, writer: writer, log: settings.Logger},
 		state:    stateFile{filepath.Join(dir, stateName)}, metrics: meters, log: settings.Logger,
 		link: func(fingerprint string) string { return url + report.AlertsPath + "/" + fingerprint },
