@@ -125,6 +125,25 @@ func TestRule45TwoViewsOfOneThing(t *testing.T) {
 	assert.Equal(t, 1, s.Calls)
 	both := append(ask(llm(3, 1, 30, 35, "a")), sent{id: 60, parent: 1, name: "llm.call", scope: scopeApp, from: 29, to: 36, attrs: attrs{"gen_ai.request.model": "a", "gen_ai.usage.input_tokens": 120}})
 	assert.Equal(t, 1, theStep(t, runOf(t, scopeOI, both...), "ask").Calls, "one call in two views")
+
+	tool := func(id, parent int, name string, from, to int64) sent {
+		return sent{id: id, parent: parent, name: name, scope: scopeApp, from: from, to: to, attrs: attrs{"gen_ai.operation.name": "execute_tool"}}
+	}
+	other := func(id, parent int, name string, from, to int64) sent {
+		s := tool(id, parent, name, from, to)
+		s.scope = "another.instrumentation"
+		return s
+	}
+	for name, views := range map[string][]sent{
+		"beside":         {tool(70, 1, "search", 2, 9), other(71, 1, "execute_tool search", 3, 8), tool(72, 1, "search", 12, 19), other(73, 1, "execute_tool search", 13, 18)},
+		"below":          {tool(70, 1, "search", 2, 9), other(71, 70, "search.tool", 3, 8), tool(72, 1, "search", 12, 19), other(73, 72, "search.tool", 13, 18)},
+		"side by side":   {tool(70, 1, "search", 2, 9), other(71, 1, "execute_tool search", 3, 8), tool(72, 1, "search", 3, 10), other(73, 1, "execute_tool search", 4, 9)},
+		"of one library": {tool(70, 1, "search", 2, 9), tool(71, 1, "search", 3, 8)},
+		"another tool":   {tool(70, 1, "search", 2, 9), other(71, 1, "execute_tool research", 3, 8)},
+	} {
+		spans := append(ask(llm(3, 1, 30, 35, "a")), views...)
+		assert.Equal(t, 2, theStep(t, runOf(t, scopeOI, spans...), "ask").ToolCalls, name)
+	}
 }
 
 func TestRule49AStepBelowAUnitOfWorkNamesIt(t *testing.T) {

@@ -113,6 +113,7 @@ func plant(spans []*schema.Span, opts Options) *tree {
 	t.foldParts(all)
 	t.order(len(all))
 	t.nestViews()
+	t.foldToolViews()
 	return t
 }
 
