@@ -90,11 +90,11 @@ func (a *alerter) Start(ctx context.Context, host component.Host) (err error) {
 		return err //nolint:wrapcheck // it says what is wrong
 	}
 	a.deliverer = deliverer
-	if err := a.serve(router, store.Conn); err != nil {
-		return err
-	}
 	loop, stop := context.WithCancel(context.WithoutCancel(ctx))
 	a.stop = stop
+	if err := a.serve(router, store.Conn, loop.Done()); err != nil {
+		return err
+	}
 	a.loop.Go(func() { a.run(loop) })
 	return nil
 }
@@ -144,9 +144,9 @@ func instance() string {
 }
 
 // serve puts what people ask onto the API.
-func (a *alerter) serve(router api.Router, conn connect) error {
+func (a *alerter) serve(router api.Router, conn connect, ending <-chan struct{}) error {
 	w, log := a.watch, a.settings.Logger
-	routes := report.Routes(report.Settings{Now: w.clock.Now, Alerts: w.alerts, Rules: w.inForce, Conn: conn, Logger: log})
+	routes := report.Routes(report.Settings{Now: w.clock.Now, Alerts: w.alerts, Rules: w.inForce, Conn: conn, Logger: log, Ending: ending})
 	routes[gates.Path] = gates.NewHandler(gates.HandlerSettings{
 		Reader: w.live, UpTo: w.live.UpTo, Now: w.clock.Now, MaxWindow: a.config.MaxGateWindow, StaleAfter: gates.DefaultStaleAfter, Logger: log,
 	})

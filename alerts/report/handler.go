@@ -44,6 +44,8 @@ type Settings struct {
 	// Conn is the store.
 	Conn   func(context.Context) (driver.Conn, error)
 	Logger *zap.Logger
+	// Ending is closed when nothing may be waited for any more. Nil: never.
+	Ending <-chan struct{}
 }
 
 type handler struct {
@@ -278,17 +280,33 @@ func (h *handler) replayed(w http.ResponseWriter, r *http.Request) (Replay, erro
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(replayTimeout + questionTimeout)) // a server without one has none to move
 	ctx, cancel := bounded(r.Context(), replayTimeout)
 	defer cancel()
+	go func() {
+		select {
+		case <-h.Ending:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
 	select {
 	case h.replaying <- struct{}{}:
 		defer func() { <-h.replaying }()
 	default:
 		return Replay{}, &userError{http.StatusServiceUnavailable, "another replay is being worked on; ask again later"}
 	}
-	conn, err := h.conn(ctx)
-	if err != nil {
-		return Replay{}, err
+	replay, err := Replay{}, error(nil)
+	if conn, failure := h.conn(ctx); failure != nil {
+		err = failure
+	} else {
+		replay, err = ReplayOf(ctx, conn, set, since, until)
 	}
-	return ReplayOf(ctx, conn, set, since, until)
+	select {
+	case <-h.Ending:
+		if err != nil {
+			err = &userError{http.StatusServiceUnavailable, "the collector is being stopped"}
+		}
+	default:
+	}
+	return replay, err
 }
 
 func (h *handler) conn(ctx context.Context) (driver.Conn, error) {

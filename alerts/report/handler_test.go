@@ -14,6 +14,8 @@ import (
 	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/component/componenttest"
+	"go.opentelemetry.io/collector/config/confighttp"
 	"go.uber.org/zap/zaptest"
 
 	"github.com/retryledger/retryledger/alerts/rules"
@@ -214,6 +216,48 @@ func TestHistoryAndWhy(t *testing.T) {
 	require.Equal(t, now.Add(-24*time.Hour), replay.Until)
 	require.InDelta(t, 30, replay.StepSeconds, 0)
 	require.Equal(t, 86_400, replay.Evaluations)
+}
+
+// A replay may take longer than the Collector's server lets an answer take, and ends
+// when the collector does, which waits for its answers.
+func TestAReplayOutlivesTheWriteTimeoutAndNotTheCollector(t *testing.T) {
+	t.Parallel()
+	for _, ended := range []bool{false, true} {
+		ending, asked := make(chan struct{}), make(chan struct{})
+		a := newAsker(t, func(s *Settings) {
+			s.Ending = ending
+			s.Conn = func(ctx context.Context) (driver.Conn, error) {
+				close(asked)
+				if !ended {
+					time.Sleep(400 * time.Millisecond)
+					return nil, errors.New("it is away")
+				}
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}
+		})
+		config := confighttp.NewDefaultServerConfig()
+		config.WriteTimeout = 200 * time.Millisecond
+		collectors, err := config.ToServer(t.Context(), nil, componenttest.NewNopTelemetrySettings(), a)
+		require.NoError(t, err)
+		server := httptest.NewUnstartedServer(collectors.Handler)
+		server.Config.WriteTimeout = collectors.WriteTimeout
+		server.Start()
+		if ended {
+			go func() {
+				<-asked
+				close(ending)
+			}()
+		}
+		response, err := server.Client().Post(server.URL+ReplayPath+"?since=1h", "", http.NoBody) //nolint:noctx // the server ends it
+		require.NoError(t, err)
+		var failure answer.Failure
+		require.NoError(t, json.NewDecoder(response.Body).Decode(&failure))
+		require.NoError(t, response.Body.Close())
+		require.Equal(t, http.StatusServiceUnavailable, response.StatusCode)
+		require.Contains(t, failure.Error, map[bool]string{false: "the store is not ready", true: "is being stopped"}[ended])
+		server.Close()
+	}
 }
 
 // One replay is worked on at a time, and one that nobody waits for any more ends.
