@@ -7,9 +7,12 @@ import (
 	"os"
 	"runtime"
 	"strconv"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
+	"github.com/ClickHouse/clickhouse-go/v2"
 	"github.com/stretchr/testify/require"
 
 	"github.com/retryledger/retryledger/alerts/rules"
@@ -40,6 +43,15 @@ func BenchmarkReplayOfAWeek(b *testing.B) {
 	}
 	b.ReportAllocs()
 	var most uint64
+	var engine atomic.Int64
+	ctx := clickhouse.Context(b.Context(), clickhouse.WithProfileEvents(func(events []clickhouse.ProfileEvent) {
+		for _, e := range events {
+			if e.Name == "OSCPUVirtualTimeMicroseconds" && e.ThreadID == 0 {
+				engine.Add(e.Value)
+			}
+		}
+	}))
+	used := processTime(b)
 	for b.Loop() {
 		stop, done := make(chan struct{}), make(chan struct{})
 		go func() {
@@ -55,13 +67,24 @@ func BenchmarkReplayOfAWeek(b *testing.B) {
 				}
 			}
 		}()
-		found, err := ReplayOf(b.Context(), db.Conn, rules.Default(), end.Add(-week), end)
+		found, err := ReplayOf(ctx, db.Conn, rules.Default(), end.Add(-week), end)
 		close(stop)
 		<-done
 		require.NoError(b, err)
 		require.Equal(b, 86_400, found.Evaluations)
 	}
+	// On a busy machine, what a quiet one would take.
+	b.ReportMetric((processTime(b)-used).Seconds()/float64(b.N), "cpu-s/op")
+	b.ReportMetric(float64(engine.Load())/1e6/float64(b.N), "engine-cpu-s/op")
 	b.ReportMetric(float64(most)/(1<<20), "MiB-heap-most")
+}
+
+// processTime is the processors' time that this process has used.
+func processTime(b *testing.B) time.Duration {
+	b.Helper()
+	var usage syscall.Rusage
+	require.NoError(b, syscall.Getrusage(syscall.RUSAGE_SELF, &usage))
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
 // trace is a run of three steps with a model call each.

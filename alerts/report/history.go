@@ -19,13 +19,13 @@ import (
 type history struct {
 	conn  driver.Conn
 	keep  signals.Keep
-	limit int // sums that are held
+	limit int // tallies that are held
 
-	series map[seriesKey]uint32
-	keys   []seriesKey // by the numbers of series
-	sums   map[moment]sums
-	order  []moment // of sums
-	poured int      // so many of order are in the cache
+	from    int64 // second before the first
+	series  map[seriesKey]uint32
+	keys    []seriesKey // by the numbers of series
+	tallies []tally     // by moment, once the chunk is read
+	poured  int         // so many are in the cache
 }
 
 type seriesKey struct {
@@ -33,30 +33,36 @@ type seriesKey struct {
 	labels signals.Labels
 }
 
-// moment is a second of one series.
-type moment struct {
-	second    int64
-	series    uint32
-	unsettled bool
+// tally is the sums of one moment: a second of one series, settled or not.
+type tally struct {
+	moment                 uint64 // second of the chunk << 33 | series << 1 | unsettled
+	numerator, denominator int64
 }
 
-type sums struct{ numerator, denominator int64 }
+// maxKeys bounds the sets of labels of one chunk.
+const maxKeys = 100_000
 
 var errTooMuch = errors.New("the chunk holds too much")
 
 // read takes in what lies in (from, to], whole seconds, in place of the chunk before.
 // It returns false where that is more than may be held.
 func (h *history) read(ctx context.Context, from, to time.Time) (bool, error) {
-	h.series, h.keys, h.sums, h.order, h.poured = map[seriesKey]uint32{}, nil, map[moment]sums{}, nil, 0
+	h.from, h.series, h.keys, h.tallies, h.poured = from.Unix(), map[seriesKey]uint32{}, nil, h.tallies[:0], 0
+	full := h.limit
 	err := schema.LedgerBetween(ctx, h.conn, from, to, func(row *schema.LedgerRow) error {
 		for _, e := range signals.Events(row) {
 			if _, watched := h.keep[e.Signal]; watched && e.AtNs > from.UnixNano() && e.AtNs <= to.UnixNano() {
 				h.add(e)
 			}
 		}
-		if len(h.sums) > h.limit && to.Sub(from) > time.Second {
+		if len(h.tallies) < full && len(h.keys) < maxKeys {
+			return nil
+		}
+		h.merge()
+		if to.Sub(from) > time.Second && (len(h.tallies) > h.limit/4*3 || len(h.keys) >= maxKeys) {
 			return errTooMuch
 		}
+		full = max(h.limit, 2*len(h.tallies))
 		return nil
 	})
 	if errors.Is(err, errTooMuch) {
@@ -65,10 +71,7 @@ func (h *history) read(ctx context.Context, from, to time.Time) (bool, error) {
 	if err != nil {
 		return false, err //nolint:wrapcheck // schema says what was attempted
 	}
-	for m := range h.sums {
-		h.order = append(h.order, m)
-	}
-	slices.SortFunc(h.order, func(a, b moment) int { return cmp.Compare(a.second, b.second) })
+	h.merge()
 	return true, nil
 }
 
@@ -80,19 +83,41 @@ func (h *history) add(e signals.Event) {
 		h.series[key] = n
 		h.keys = append(h.keys, key)
 	}
-	m := moment{second: (e.AtNs + int64(time.Second) - 1) / int64(time.Second), series: n, unsettled: e.Unsettled}
-	s := h.sums[m]
-	h.sums[m] = sums{s.numerator + e.Numerator, s.denominator + e.Denominator}
+	second := (e.AtNs+int64(time.Second)-1)/int64(time.Second) - h.from
+	moment := uint64(second)<<33 | uint64(n)<<1
+	if e.Unsettled {
+		moment |= 1
+	}
+	h.tallies = append(h.tallies, tally{moment, e.Numerator, e.Denominator})
+}
+
+// merge sorts the tallies by time and adds up those of one moment.
+func (h *history) merge() {
+	slices.SortFunc(h.tallies, func(a, b tally) int { return cmp.Compare(a.moment, b.moment) })
+	merged := h.tallies[:0]
+	for _, t := range h.tallies {
+		if last := len(merged) - 1; last >= 0 && merged[last].moment == t.moment {
+			merged[last].numerator += t.numerator
+			merged[last].denominator += t.denominator
+			continue
+		}
+		merged = append(merged, t)
+	}
+	h.tallies = merged
 }
 
 // pour gives the cache what lies before or at an instant and was not given yet.
 func (h *history) pour(cache *signals.Cache, instant time.Time) {
-	for ; h.poured < len(h.order) && h.order[h.poured].second <= instant.Unix(); h.poured++ {
-		m := h.order[h.poured]
-		key, s := h.keys[m.series], h.sums[m]
+	for ; h.poured < len(h.tallies); h.poured++ {
+		t := h.tallies[h.poured]
+		second := h.from + int64(t.moment>>33)
+		if second > instant.Unix() {
+			return
+		}
+		key := h.keys[uint32(t.moment>>1)]
 		cache.Add(signals.Event{
-			Signal: key.signal, Labels: key.labels, AtNs: m.second * int64(time.Second),
-			Numerator: s.numerator, Denominator: s.denominator, Unsettled: m.unsettled,
+			Signal: key.signal, Labels: key.labels, AtNs: second * int64(time.Second),
+			Numerator: t.numerator, Denominator: t.denominator, Unsettled: t.moment&1 == 1,
 		})
 	}
 }

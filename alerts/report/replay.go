@@ -23,12 +23,8 @@ const (
 	maxEvaluations = 86_400
 	// maxIncidents bounds the alerts that are listed one by one; all are counted.
 	maxIncidents = 1000
-	// firstChunk is how much of the past is read at first. What follows is twice as long
-	// while there is little in it, and half as long where there is too much.
-	firstChunk = time.Hour
-	// maxHistory bounds what of a chunk is held: sums of a second of one set of labels,
-	// at a hundred bytes each.
-	maxHistory = 1_000_000
+	// maxHistory bounds what is held of the past at a time, in tallies of 24 bytes.
+	maxHistory = 4_000_000
 )
 
 // Replay says what rules would have fired on the ledger's past, had they been evaluated
@@ -96,7 +92,8 @@ func replayOf(ctx context.Context, conn driver.Conn, set *rules.Set, since, unti
 	// Alerts may fire at the beginning already: the windows are filled before it.
 	cache.Advance(since.UnixMicro())
 	instant := since.Add(step)
-	length := firstChunk
+	// All at once if it fits, for each look costs a scan of the ledger; else half of it.
+	length := until.Sub(since) + longest
 	for from := since.Add(-longest); from.Before(until); {
 		length = min(length, until.Sub(from))
 		enough, err := past.read(ctx, from, from.Add(length))
@@ -118,7 +115,7 @@ func replayOf(ctx context.Context, conn driver.Conn, set *rules.Set, since, unti
 			r.take(evaluation)
 		}
 		past.pour(cache, from)
-		if len(past.order) < past.limit/4 {
+		if len(past.tallies) < past.limit/4 {
 			length *= 2
 		}
 	}

@@ -121,7 +121,7 @@ func live(t *testing.T, set *rules.Set, rows []schema.LedgerRow, since, until ti
 	}
 	slices.SortFunc(events, func(a, b signals.Event) int { return cmp.Compare(a.AtNs, b.AtNs) })
 	evaluator := rules.NewEvaluator(set, events, rules.Options{})
-	highest = map[string]float64{}
+	incidents, highest = []Incident{}, map[string]float64{}
 	minimum := map[string]int64{}
 	for _, r := range set.Rules() {
 		minimum[r.Name] = r.MinSamples
@@ -161,7 +161,7 @@ func TestReplayIsWhatWouldHaveFired(t *testing.T) {
 	t.Parallel()
 	db := migrated(t)
 	set := loaded(t, mixed)
-	end := time.Now().UTC().Truncate(time.Second).Add(-24 * time.Hour)
+	end := time.Now().UTC().Truncate(time.Hour).Add(-24 * time.Hour) // so that bad minutes are always the same
 	seen := map[string]int{}
 	for i, c := range []struct {
 		traces         int
@@ -169,10 +169,10 @@ func TestReplayIsWhatWouldHaveFired(t *testing.T) {
 		limit          int
 	}{
 		{60, 10 * time.Minute, 10 * time.Minute, maxHistory},
-		{300, 40 * time.Minute, 35 * time.Minute, 100},
+		{300, 40 * time.Minute, 35 * time.Minute, 700},
 		{400, 3 * time.Hour, 150 * time.Minute, maxHistory},
-		{400, 3 * time.Hour, 130 * time.Minute, 400},
-		{5, time.Minute, 20 * time.Second, 1},
+		{400, 3 * time.Hour, 130 * time.Minute, 1500},
+		{5, time.Minute, 20 * time.Second, 20},
 	} {
 		require.NoError(t, db.Conn.Exec(t.Context(), "TRUNCATE TABLE ledger"))
 		rows := drawn(rand.New(rand.NewPCG(7, uint64(i))), c.traces, end, c.within)
