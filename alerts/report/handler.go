@@ -293,10 +293,9 @@ func (h *handler) replayed(w http.ResponseWriter, r *http.Request) (Replay, erro
 	default:
 		return Replay{}, &userError{http.StatusServiceUnavailable, "another replay is being worked on; ask again later"}
 	}
-	replay, err := Replay{}, error(nil)
-	if conn, failure := h.conn(ctx); failure != nil {
-		err = failure
-	} else {
+	var replay Replay
+	conn, err := h.conn(ctx)
+	if err == nil {
 		replay, err = ReplayOf(ctx, conn, set, since, until)
 	}
 	select {

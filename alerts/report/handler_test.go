@@ -249,7 +249,7 @@ func TestAReplayOutlivesTheWriteTimeoutAndNotTheCollector(t *testing.T) {
 				close(ending)
 			}()
 		}
-		response, err := server.Client().Post(server.URL+ReplayPath+"?since=1h", "", http.NoBody) //nolint:noctx // the server ends it
+		response, err := server.Client().Post(server.URL+ReplayPath+"?since=1h", "", http.NoBody)
 		require.NoError(t, err)
 		var failure answer.Failure
 		require.NoError(t, json.NewDecoder(response.Body).Decode(&failure))
