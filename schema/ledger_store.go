@@ -209,9 +209,9 @@ func Watermark(ctx context.Context, conn driver.Conn) (us int64, err error) {
 // is recorded every few seconds.
 func AttributionLag(ctx context.Context, conn driver.Conn) (time.Duration, error) {
 	var now, next int64
-	err := conn.QueryRow(ctx, "WITH (SELECT max(watermark) FROM attribution_progress WHERE name = ?) AS through"+
-		" SELECT toUnixTimestamp64Micro(now64(6, 'UTC')), toUnixTimestamp64Micro(min(inserted_at)) FROM spans WHERE inserted_at > through",
-		progressName).Scan(&now, &next)
+	err := conn.QueryRow(ctx, "WITH (SELECT max(watermark) FROM attribution_progress) AS through"+
+		" SELECT toUnixTimestamp64Micro(now64(6, 'UTC')), toUnixTimestamp64Micro(min(inserted_at)) FROM spans WHERE inserted_at > through").
+		Scan(&now, &next)
 	if err != nil {
 		return 0, fmt.Errorf("read how far the ledger is behind: %w", err)
 	}
@@ -223,6 +223,19 @@ func AttributionLag(ctx context.Context, conn driver.Conn) (time.Duration, error
 
 // SetWatermark records that all that was inserted up to us is in the ledger.
 func SetWatermark(ctx context.Context, conn driver.Conn, us int64) error {
+	return setProgress(ctx, conn, progressName, us)
+}
+
+// reachedName is the progress that people are told. It is ahead of the watermark, which
+// waits for inserts that become visible late.
+const reachedName = "reached"
+
+// SetReached records that all that was inserted up to us and visible then is in the ledger.
+func SetReached(ctx context.Context, conn driver.Conn, us int64) error {
+	return setProgress(ctx, conn, reachedName, us)
+}
+
+func setProgress(ctx context.Context, conn driver.Conn, name string, us int64) error {
 	type progress struct {
 		name string
 		at   time.Time
@@ -230,7 +243,7 @@ func SetWatermark(ctx context.Context, conn driver.Conn, us int64) error {
 	err := insert(ctx, conn, "attribution_progress", []column[progress]{
 		field("name", func(p *progress) *string { return &p.name }),
 		field("watermark", func(p *progress) *time.Time { return &p.at }),
-	}, []progress{{progressName, time.UnixMicro(us)}})
+	}, []progress{{name, time.UnixMicro(us)}})
 	if err != nil {
 		return fmt.Errorf("record how far attribution has come: %w", err)
 	}

@@ -31,8 +31,8 @@ const (
 	// prefix is where Alertmanager's API is served.
 	prefix = "/alertmanager"
 	// stallAfter is by how much the ledger may be behind before missing data may be late
-	// data. How far attribution has come is written down every ten seconds.
-	stallAfter = 20 * time.Second
+	// data. What it has reached is written down every two seconds.
+	stallAfter = 10 * time.Second
 )
 
 // alerter is the extension.

@@ -26,6 +26,10 @@ const (
 	slice = time.Minute
 	// progressEvery is how far the watermark moves before it is written down.
 	progressEvery = 10 * time.Second
+
+	// tellEvery is how often it is written down, while spans come, what the ledger has
+	// reached: lag is judged by it.
+	tellEvery = 2 * time.Second
 	// overdueBatch is how many silent runs one pass judges again.
 	overdueBatch = 500
 )
@@ -68,6 +72,8 @@ type Runner struct {
 	loaded      bool
 	watermarkUs int64 // everything inserted up to it is in the ledger
 	recordedUs  int64 // the watermark in the store
+
+	reachedUs, toldUs int64 // what was visible up to then is in the ledger; and what the store says of it
 
 	seen    map[schema.TraceID]seenTrace
 	resting map[schema.TraceID]rest
@@ -129,11 +135,11 @@ func (r *Runner) Pass(ctx context.Context, now time.Time) (result Result, err er
 		return result, err
 	}
 	var due []schema.TraceID
-	doneUs := min(untilUs, settledUs)
+	doneUs, reachedUs := min(untilUs, settledUs), min(untilUs, clockUs)
 	for _, d := range dirty {
 		if r.mustRest(d, clockUs, now) {
 			result.Deferred++
-			doneUs = min(doneUs, d.FirstInsertedUs-1)
+			doneUs, reachedUs = min(doneUs, d.FirstInsertedUs-1), min(reachedUs, d.FirstInsertedUs-1)
 			continue
 		}
 		due = append(due, d.TraceID)
@@ -150,6 +156,15 @@ func (r *Runner) Pass(ctx context.Context, now time.Time) (result Result, err er
 		if err := p.attribute(ctx, batch); err != nil {
 			return result, err
 		}
+	}
+	if len(dirty) > 0 || r.toldUs == 0 { // or else nobody waits for it
+		r.reachedUs = max(r.reachedUs, reachedUs)
+	}
+	if r.reachedUs > r.toldUs && (r.toldUs == 0 || clockUs-r.toldUs >= tellEvery.Microseconds()) {
+		if err := schema.SetReached(ctx, conn, r.reachedUs); err != nil {
+			return result, err
+		}
+		r.toldUs = r.reachedUs
 	}
 	r.watermarkUs = max(r.watermarkUs, doneUs)
 	r.forget(min(r.watermarkUs, settledUs), now)

@@ -579,3 +579,18 @@ func TestLedgerIsTheAccount(t *testing.T) {
 	assert.Len(t, got[0].Attempts, len(want.Runs[0].Attempts))
 	assert.Len(t, got[0].Operations, len(want.Runs[0].Operations))
 }
+
+// What the ledger has reached is told at once and not only when the inserts that may
+// yet become visible have had their time: alerts wait for data that may be late.
+func TestLagEndsWithTheAccount(t *testing.T) {
+	s := newStore(t)
+	r := s.runner()
+	s.insert(s.span(1, 1), s.span(1, 2))
+	lag, err := schema.AttributionLag(t.Context(), s.conn)
+	require.NoError(t, err)
+	require.Positive(t, lag)
+	s.pass(r, s.now())
+	lag, err = schema.AttributionLag(t.Context(), s.conn)
+	require.NoError(t, err)
+	require.Zero(t, lag)
+}
