@@ -59,6 +59,26 @@ func (a *account) describe(run *Run) {
 	slices.Sort(run.Dialects)
 }
 
+// inside is the application's own execution, of those that a node's run holds, that a
+// call at an instant belongs to: the last that had begun, else the first.
+func (a *account) inside(host *execution, at int64) *execution {
+	holds := func(e *execution) bool {
+		return !e.view && e.step == host.step && e.trace == host.trace && e.start >= host.start && e.start <= host.end
+	}
+	after, _ := slices.BinarySearchFunc(a.executions, at+1, func(e *execution, at int64) int { return cmp.Compare(e.start, at) })
+	for i := after - 1; i >= max(0, after-maxSiblings); i-- {
+		if holds(a.executions[i]) {
+			return a.executions[i]
+		}
+	}
+	for i := after; i < min(len(a.executions), after+maxSiblings); i++ {
+		if holds(a.executions[i]) {
+			return a.executions[i]
+		}
+	}
+	return host
+}
+
 // writeRows lists all attempts, by time, each after the one that encloses it.
 func (a *account) writeRows(run *Run) {
 	type row struct {
@@ -82,6 +102,9 @@ func (a *account) writeRows(run *Run) {
 		rows = append(rows, r)
 	}
 	for _, c := range a.calls {
+		if c.exec.view {
+			c.exec = a.inside(c.exec, c.start)
+		}
 		c.exec.calls = append(c.exec.calls, c)
 		r := row{start: c.start, end: c.end, kind: math.MaxInt, trace: &c.exec.trace, call: c}
 		if c.node != nil {
