@@ -55,10 +55,18 @@ func defaults() *Config {
 	}
 }
 
-// Validate says what is wrong and how to mend it; the parts validate themselves. The
-// rules file is read at the start.
+// Validate says what is wrong and how to mend it, in the files that are named too; the
+// parts validate themselves.
 func (c *Config) Validate() error {
 	var errs []error
+	if _, err := (&rulesFile{path: c.RulesFile}).load(); err != nil {
+		errs = append(errs, err)
+	}
+	if c.Delivery.ConfigFile != "" {
+		if err := delivery.Check(c.Delivery.ConfigFile); err != nil {
+			errs = append(errs, err)
+		}
+	}
 	if c.DashboardURL != "" {
 		if u, err := url.Parse(c.DashboardURL); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 			errs = append(errs, errors.New("dashboard_url is no address: write one such as https://grafana.example.com/d/retries"))

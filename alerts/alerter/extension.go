@@ -124,7 +124,7 @@ func newWatch(config *Config, conn connect, deliverer delivery.Deliverer, dir, u
 	live := newLiveSignals(set, always, signals.Limits{Series: config.MaxSeries, Traces: config.MaxTraces}, settings.Logger)
 	r := &reading{live: live}
 	return &watch{
-		conn: conn, file: file, live: live, reading: r, deliverer: deliverer, clock: clock,
+		conn: conn, file: file, receivers: watchFile(config.Delivery.ConfigFile), live: live, reading: r, deliverer: deliverer, clock: clock,
 		evaluator: rules.NewEvaluator(set, r, rules.Options{StallAfter: stallAfter, Lag: lagOf(conn)}),
 		explainer: &explainer{dashboard: config.DashboardURL, within: explainWithin, log: settings.Logger}, archive: &archive{writer: writer},
 		breakers: &breakerKeeper{set: breakerSet, writer: writer, log: settings.Logger},

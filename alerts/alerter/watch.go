@@ -33,6 +33,7 @@ const (
 type watch struct {
 	conn      connect
 	file      *rulesFile
+	receivers *watchedFile // Alertmanager's configuration
 	live      *liveSignals
 	reading   *reading
 	evaluator *rules.Evaluator
@@ -105,7 +106,7 @@ func (w *watch) alerts() report.Alerts {
 // pass evaluates once. now is our clock's. It returns how long to wait for the next.
 func (w *watch) pass(ctx context.Context, now time.Time) time.Duration {
 	began := time.Now() // for the metrics alone
-	rulesError := w.reload()
+	rulesError := w.reload(ctx)
 	conn, instant, err := w.refresh(ctx)
 	read, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -197,7 +198,14 @@ func (w *watch) settle(ctx context.Context, conn driver.Conn, evaluation rules.E
 }
 
 // reload takes the rules file's changes. It returns why they were not taken, if so.
-func (w *watch) reload() string {
+func (w *watch) reload(ctx context.Context) string {
+	if w.receivers.changed() {
+		if err := w.deliverer.Reload(ctx); err != nil {
+			w.log.Error("Alerts are delivered as before, for Alertmanager's configuration has a mistake.", zap.Error(err))
+		} else {
+			w.log.Info("Alertmanager's configuration was read again.", zap.String("file", w.receivers.path))
+		}
+	}
 	set, err := w.file.changed()
 	if err != nil {
 		w.log.Error("The alert rules that were loaded before go on.", zap.Error(err))

@@ -48,7 +48,7 @@ var causes = map[Signal]cause{
 	FallbackRatio:            {"operations", "counts_in_step AND fallbacks > 0", "first_error", "step", "''"},
 	ContractViolationRatio:   {"violations", "true", "concat('missing ', direction, ': ', key)", "node", "''"},
 	IncompleteRunRatio:       {"runs", "completion IN ('incomplete', 'orphaned')", "if(notEmpty(unfinished_steps), concat('unfinished: ', arrayStringConcat(arraySort(unfinished_steps), ', ')), completion)", "''", "''"},
-	BudgetExhaustedRatio:     {"runs", "exhausted", "concat(toString(retries), ' of ', toString(run_limit), ' retries')", "''", "''"},
+	BudgetExhaustedRatio:     {"runs", "exhausted", "if(retries >= run_limit, concat(toString(retries), ' of ', toString(run_limit), ' retries'), 'exhausted, as the application says')", "''", "''"},
 	WastedTokenRatio:         {"attempts", "grain = 'call' AND counted AND wasted", errorOfAttempt, "step", "provider"},
 	StreamMidwayFailureRatio: {"attempts", "midway", errorOfAttempt, "step", "provider"},
 }

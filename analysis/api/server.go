@@ -123,7 +123,7 @@ func (s *server) guarded(next http.Handler) http.Handler {
 		host := hostName(r.Host)
 		if (loopback || len(allowed) > 0) && !isLoopback(host) && !slices.ContainsFunc(allowed, func(a string) bool { return strings.EqualFold(a, host) }) {
 			s.fail(w, r, &userError{http.StatusForbidden, fmt.Sprintf(
-				"this API is not served under the name %q; ask it as %s, or add the name to allowed_hosts", host, DefaultEndpoint)})
+				"this API is not served under the name %q; ask it as %s, or add the name to allowed_hosts", host, s.URL())})
 			return
 		}
 		if !s.config.ServerConfig.CORS.HasValue() && r.Header.Get("Sec-Fetch-Site") == "cross-site" {
