@@ -159,7 +159,7 @@ func (a *account) leaf(n *node) {
 func (a *account) failedCandidates(n *node) []*node {
 	var out []*node
 	for _, c := range n.children {
-		if c.Role == schema.RoleModel && c.Fallback >= 0 && c.Failed && c.attempt != nil {
+		if c.Role == schema.RoleModel && c.Fallback >= 0 && c.Failed && c.attempt != nil && c.exec == n.exec {
 			out = append(out, c)
 		}
 	}
@@ -217,7 +217,7 @@ func (a *account) lead(n *node) {
 		if c.isExecution() {
 			continue
 		}
-		if c.lead != nil && n.lead == nil {
+		if c.lead != nil && n.lead == nil && c.lead.exec == n.exec { // or else it states another step
 			n.lead = c.lead
 		}
 		if c.lastModel != "" && n.Role != schema.RoleModel {
