@@ -51,7 +51,7 @@ var ecosystems = []ecosystem{
 		instrumentations: []string{"openinference", "openllmetry", "langsmith", "langfuse", "langfuse-everything", "plain"},
 		applications:     []string{"calls", "graphs", "agents", "resume", "contracts", "budget"},
 		leftOut: func(instrumentation, application string) bool {
-			return application == "budget" && instrumentation != "plain"
+			return application == "budget" && instrumentation != "plain" || onlyMore(instrumentation, application)
 		},
 		command: func(folder, installed string, args ...string) *exec.Cmd {
 			cmd := exec.Command(filepath.Join(installed, "bin", "python"), append([]string{"run.py", "--json"}, args...)...)
@@ -66,7 +66,7 @@ var ecosystems = []ecosystem{
 		instrumentations: []string{"openinference", "langfuse", "langfuse-everything", "plain"},
 		applications:     []string{"calls", "graphs", "agents", "resume", "contracts", "ai-sdk"},
 		leftOut: func(instrumentation, application string) bool {
-			return application == "ai-sdk" && instrumentation == "openinference"
+			return application == "ai-sdk" && instrumentation == "openinference" || onlyMore(instrumentation, application)
 		},
 		command: func(_, installed string, args ...string) *exec.Cmd {
 			cmd := exec.Command("node", append([]string{"--no-warnings", "run.mjs", "--json"}, args...)...)
@@ -74,6 +74,12 @@ var ecosystems = []ecosystem{
 			return cmd
 		},
 	},
+}
+
+// onlyMore: with everything Langfuse's processor also sends the application's own spans,
+// and these applications have none.
+func onlyMore(instrumentation, application string) bool {
+	return instrumentation == "langfuse-everything" && application != "contracts" && application != "ai-sdk"
 }
 
 // collector is the one that the applications send to.

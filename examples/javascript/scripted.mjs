@@ -33,11 +33,12 @@ export const next = (script) => script.length > 1 ? script.shift() : script[0];
 export const failure = (code) => code === 429 ? new RateLimitError() : new InternalServerError();
 
 // Answers, in turn, what the script holds: a text, the arguments of a tool call, or the status
-// of a failure. A script by question is an object.
+// of a failure. A script by question is an object. The first questions, as many as together says,
+// are answered when all are asked, however busy the machine is.
 class ScriptedChatModel extends BaseChatModel {
-  constructor(counters, script, candidate) {
+  constructor(counters, script, candidate, together) {
     super({ maxRetries: 0 });
-    Object.assign(this, { counters, script, candidate, model: MODELS[candidate] });
+    Object.assign(this, { counters, script, candidate, together, asked: 0, model: MODELS[candidate] });
   }
   _llmType() { return "scripted"; }
   bindTools() { return this; }
@@ -63,6 +64,8 @@ class ScriptedChatModel extends BaseChatModel {
 
   async _generate(messages, { signal }) {
     return telemetry.chat(this.model, this.candidate, currentStep(), async (used) => {
+      this.asked++;
+      while (this.asked < this.together) await sleep(5);
       await sleep(10);
       const word = this.word(messages);
       if (word === HANGS) {
@@ -97,5 +100,5 @@ class StreamingChatModel extends ScriptedChatModel {
   }
 }
 
-export const model = (counters, script, candidate = 0) => new ScriptedChatModel(counters, script, candidate);
+export const model = (counters, script, candidate = 0, together = 0) => new ScriptedChatModel(counters, script, candidate, together);
 export const streaming = (counters, script, candidate = 0) => new StreamingChatModel(counters, script, candidate);

@@ -35,10 +35,13 @@ def failure(code: int) -> Failure:
 
 class ScriptedChatModel(BaseChatModel):
     """Answers, in turn, what the script holds: a text, a tool call, or the status of a failure.
-    The last word of a script is said for ever. A script by question is a dict."""
+    The last word of a script is said for ever. A script by question is a dict. The first questions, as many as
+    together says, are answered when all are asked, however busy the machine is."""
     counters: Any
     script: Any
     candidate: int = 0
+    together: int = 0
+    asked: int = 0
 
     @property
     def _llm_type(self) -> str:
@@ -63,6 +66,10 @@ class ScriptedChatModel(BaseChatModel):
         with self.counters.lock:
             return script.pop(0) if len(script) > 1 else script[0]
 
+    def _heard(self) -> None:
+        with self.counters.lock:
+            self.asked += 1
+
     def _call(self):
         return telemetry.Call(self.model, self.candidate, self.counters.step)
 
@@ -85,11 +92,17 @@ class ScriptedChatModel(BaseChatModel):
 
     def _generate(self, messages, stop=None, run_manager=None, **kwargs):
         with self._call() as call:
+            self._heard()
+            while self.asked < self.together:
+                time.sleep(0.005)
             time.sleep(0.01)
             return self._result(call, messages, self._word(messages))
 
     async def _agenerate(self, messages, stop=None, run_manager=None, **kwargs):
         with self._call() as call:
+            self._heard()
+            while self.asked < self.together:
+                await asyncio.sleep(0.005)
             await asyncio.sleep(0.01)
             word = self._word(messages)
             if word == HANGS:
@@ -110,7 +123,8 @@ class StreamingChatModel(ScriptedChatModel):
             yield ChatGenerationChunk(message=self._answer(call, messages, word, AIMessageChunk))
 
 
-def model(counters: Counters, *script, candidate: int = 0, streaming: bool = False, **by_question) -> ScriptedChatModel:
+def model(counters: Counters, *script, candidate: int = 0, streaming: bool = False, together: int = 0,
+          **by_question) -> ScriptedChatModel:
     """A scripted model, with one script for all questions or one for each."""
     kind = StreamingChatModel if streaming else ScriptedChatModel
-    return kind(counters=counters, script=by_question or list(script), candidate=candidate)
+    return kind(counters=counters, script=by_question or list(script), candidate=candidate, together=together)

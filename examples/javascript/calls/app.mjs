@@ -30,13 +30,13 @@ export const scenarios = {
 
   // Three questions at the same time, which take 1, 2 and 3 calls.
   client_retries_parallel: (c) => threeSteps(c, async () => {
-    const asked = model(c, byQuestion()).withRetry(THREE);
+    const asked = model(c, byQuestion(), 0, 3).withRetry(THREE);
     await Promise.all(["q1", "q2", "q3"].map((q) => asked.invoke(q)));
   }),
 
   // A batch of three questions, which take 1, 2 and 3 rounds.
   client_retries_batch: (c) => threeSteps(c, async () => {
-    await model(c, byQuestion()).withRetry(THREE).batch(["q1", "q2", "q3"]);
+    await model(c, byQuestion(), 0, 3).withRetry(THREE).batch(["q1", "q2", "q3"]);
   }),
 
   // prompt | model | parser with a retry around it: the parser rejects two answers, which are paid for.
@@ -78,7 +78,7 @@ export const scenarios = {
 
   // A batch of three questions, of which one needs the second model: JavaScript asks it all three.
   fallback_batch: (c) => threeSteps(c, async () => {
-    await model(c, { q1: ["a"], q2: [429], q3: ["a"] }).withFallbacks([model(c, ["b"], 1)]).batch(["q1", "q2", "q3"]);
+    await model(c, { q1: ["a"], q2: [429], q3: ["a"] }, 0, 3).withFallbacks([model(c, ["b"], 1)]).batch(["q1", "q2", "q3"]);
   }),
 
   // The first model fails before its first word, so the second one streams.

@@ -40,7 +40,7 @@ def client_retries_exhausted(c: Counters):
 
 def client_retries_async(c: Counters):
     """Three questions at the same time, which take 1, 2 and 3 calls."""
-    asked = model(c, q1=["a"], q2=[429, "a"], q3=[429, 503, "a"]).with_retry(**THREE)
+    asked = model(c, together=3, q1=["a"], q2=[429, "a"], q3=[429, 503, "a"]).with_retry(**THREE)
 
     async def resolve(state):
         await asyncio.gather(*[asked.ainvoke(q) for q in ("q1", "q2", "q3")])
@@ -50,7 +50,7 @@ def client_retries_async(c: Counters):
 
 def client_retries_batch(c: Counters):
     """A batch of three questions, which take 1, 2 and 3 rounds."""
-    asked = model(c, q1=["a"], q2=[429, "a"], q3=[429, 503, "a"]).with_retry(**THREE)
+    asked = model(c, together=3, q1=["a"], q2=[429, "a"], q3=[429, 503, "a"]).with_retry(**THREE)
 
     def resolve(state):
         asked.batch(["q1", "q2", "q3"])
@@ -110,7 +110,7 @@ def fallback_of_chains(c: Counters):
 
 def fallback_async(c: Counters):
     """Three questions at the same time, one of which needs the second model."""
-    asked = model(c, q1=["a"], q2=[429], q3=["a"]).with_fallbacks([model(c, "b", candidate=1)])
+    asked = model(c, together=3, q1=["a"], q2=[429], q3=["a"]).with_fallbacks([model(c, "b", candidate=1)])
 
     async def resolve(state):
         await asyncio.gather(*[asked.ainvoke(q) for q in ("q1", "q2", "q3")])
@@ -120,7 +120,7 @@ def fallback_async(c: Counters):
 
 def fallback_batch(c: Counters):
     """A batch of three questions, two of which need the second model."""
-    asked = model(c, q1=["a"], q2=[429], q3=[503]).with_fallbacks([model(c, "b", candidate=1)])
+    asked = model(c, together=3, q1=["a"], q2=[429], q3=[503]).with_fallbacks([model(c, "b", candidate=1, together=2)])
 
     def resolve(state):
         asked.batch(["q1", "q2", "q3"])
@@ -130,7 +130,7 @@ def fallback_batch(c: Counters):
 
 def fallback_batch_async(c: Counters):
     """The same, asynchronously."""
-    asked = model(c, q1=["a"], q2=[429], q3=[503]).with_fallbacks([model(c, "b", candidate=1)])
+    asked = model(c, together=3, q1=["a"], q2=[429], q3=[503]).with_fallbacks([model(c, "b", candidate=1, together=2)])
 
     async def resolve(state):
         await asked.abatch(["q1", "q2", "q3"])
