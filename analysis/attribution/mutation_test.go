@@ -5,15 +5,12 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
-	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/ptrace"
 
-	"github.com/retryledger/retryledger/analysis/attribution"
-	"github.com/retryledger/retryledger/ingest/dialect"
 	"github.com/retryledger/retryledger/internal/capturetest"
 	"github.com/retryledger/retryledger/internal/otlpfile"
 )
@@ -44,21 +41,7 @@ func FuzzMutatedCaptures(f *testing.F) {
 		td := ptrace.NewTraces()
 		requests[int(capture)%len(requests)].CopyTo(td)
 		mutate(td, rand.New(rand.NewPCG(seed, 0)), int(percent)%60)
-		rows, _ := dialect.Normalise(td, 1)
-		opts := attribution.Defaults()
-		opts.AtNs = math.MaxInt64 / 2
-		ledger := attribution.Account(rows, opts)
-		for i := range ledger.Runs {
-			if bad := ledger.Runs[i].BrokenIdentities(); len(bad) > 0 {
-				t.Fatalf("%v", bad)
-			}
-		}
-		want := written(t, ledger)
-		again := append(slices.Clone(rows), rows...)
-		slices.Reverse(again)
-		if got := written(t, attribution.Account(again, opts)); got != want {
-			t.Fatalf("backwards and twice gives\n%s\ninstead of\n%s", got, want)
-		}
+		accountHolds(t, td)
 	})
 }
 
