@@ -198,7 +198,7 @@ func alertRows[R any](ctx context.Context, conn driver.Conn, f AlertFilter, tabl
 		return nil, err
 	}
 	var found []R
-	err = readRows(ctx, conn, query, args, columns, nil, func(row *R) error {
+	err = readRows(ctx, conn, query, args, columns, func(row *R) error {
 		found = append(found, *row)
 		return nil
 	})

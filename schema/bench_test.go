@@ -63,3 +63,21 @@ func BenchmarkReadLargeTrace(b *testing.B) {
 		require.Len(b, found[spans[0].TraceID].Spans, n)
 	}
 }
+
+// BenchmarkReadBrief is one row with three steps as it is read for the signals of alerts.
+func BenchmarkReadBrief(b *testing.B) {
+	db := migrated(b)
+	row := ledgerRow(1, noon, 6)
+	for i := range 6 {
+		row.Operations = append(row.Operations, OperationRow{Run: 1, Step: fmt.Sprint("step-", i/2), Grain: []string{"execution", "call"}[i%2], Outcome: "succeeded_first_try", EndNs: noon})
+		row.Attempts[i].Grain, row.Attempts[i].Ending, row.Attempts[i].Step = row.Operations[i].Grain, "succeeded", row.Operations[i].Step
+	}
+	require.NoError(b, InsertLedger(b.Context(), db.Conn, []LedgerRow{row}))
+	var text string
+	require.NoError(b, db.Conn.QueryRow(b.Context(), "SELECT brief FROM ledger").Scan(&text))
+	var r briefReader
+	b.ReportAllocs()
+	for b.Loop() {
+		require.NoError(b, r.UnmarshalBinary([]byte(text)))
+	}
+}

@@ -61,7 +61,7 @@ func InsertBreakers(ctx context.Context, conn driver.Conn, rows []BreakerRow) er
 func Breakers(ctx context.Context, conn driver.Conn) ([]BreakerRow, error) {
 	var found []BreakerRow
 	err := readRows(ctx, conn, "SELECT "+readList(breakerColumns)+" FROM breakers FINAL ORDER BY provider LIMIT 10000", nil,
-		breakerColumns, nil, func(row *BreakerRow) error {
+		breakerColumns, func(row *BreakerRow) error {
 			found = append(found, *row)
 			return nil
 		})

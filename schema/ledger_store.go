@@ -61,7 +61,7 @@ func ledgerWhere(ctx context.Context, conn driver.Conn, where string, args ...an
 		}
 	}()
 	err = readRows(ctx, conn, "SELECT "+readList(ledgerColumns)+" FROM ledger FINAL WHERE "+where+
-		" ORDER BY has(`runs.anchor`, true) DESC, last_end_ns DESC, trace_id", args, ledgerColumns, nil, func(row *LedgerRow) error {
+		" ORDER BY has(`runs.anchor`, true) DESC, last_end_ns DESC, trace_id", args, ledgerColumns, func(row *LedgerRow) error {
 		found = append(found, *row)
 		return nil
 	})

@@ -82,6 +82,13 @@ func TestUpgradeOfAStoreWithoutAlerts(t *testing.T) {
 			assert.InDelta(t, time.Hour, age(1), float64(10*time.Minute), "an old row is as old as its spans, and not new by every read")
 			assert.Less(t, age(2), 10*time.Minute)
 			assert.Less(t, age(3), 10*time.Minute)
+			var brief []string
+			require.NoError(t, LedgerSince(t.Context(), db.Conn, received.Add(-time.Minute), func(r *LedgerRow) error {
+				brief = append(brief, fmt.Sprintf("%d %s %s %t %d", r.TraceID[1], r.Runs[1].Service, r.Operations[0].Outcome, r.Operations[0].Settled, len(r.Attempts)))
+				return nil
+			}))
+			assert.ElementsMatch(t, []string{"1 shop failed_without_retry false 3", "2 shop failed_without_retry false 3", "3 shop failed_without_retry true 3"}, brief)
+
 			var plan []string
 			rows, err := db.Conn.Query(t.Context(), "EXPLAIN indexes = 1 SELECT count(spans) FROM ledger WHERE written_at > now64() - toIntervalMinute(30) SETTINGS use_statistics_for_part_pruning = 0")
 			require.NoError(t, err)

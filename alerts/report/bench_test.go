@@ -1,9 +1,6 @@
 package report
 
 import (
-	"encoding/binary"
-	"fmt"
-	"math/rand/v2"
 	"os"
 	"runtime"
 	"strconv"
@@ -15,6 +12,7 @@ import (
 	"github.com/ClickHouse/clickhouse-go/v2"
 	"github.com/stretchr/testify/require"
 
+	"github.com/retryledger/retryledger/alerts/internal/traffic"
 	"github.com/retryledger/retryledger/alerts/rules"
 	"github.com/retryledger/retryledger/schema"
 )
@@ -31,11 +29,11 @@ func BenchmarkReplayOfAWeek(b *testing.B) {
 	const week = 7 * 24 * time.Hour
 	db := migrated(b)
 	end := time.Now().UTC().Truncate(time.Second)
-	random := rand.New(rand.NewPCG(1, 2))
+	source := traffic.New(1)
 	const batch = 20_000
 	rows := make([]schema.LedgerRow, 0, batch)
 	for i := range total {
-		rows = append(rows, trace(random, i, end.Add(-week+week*time.Duration(i)/time.Duration(total)).UnixNano()))
+		rows = append(rows, source.Row(end.Add(-week+week*time.Duration(i)/time.Duration(total)).UnixNano()))
 		if len(rows) == batch || i == total-1 {
 			require.NoError(b, schema.InsertLedger(b.Context(), db.Conn, rows))
 			rows = rows[:0]
@@ -85,31 +83,4 @@ func processTime(b *testing.B) time.Duration {
 	var usage syscall.Rusage
 	require.NoError(b, syscall.Getrusage(syscall.RUSAGE_SELF, &usage))
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
-}
-
-// trace is a run of three steps with a model call each.
-func trace(random *rand.Rand, n int, ns int64) schema.LedgerRow {
-	row := schema.LedgerRow{
-		State: schema.StateAttributed, Spans: 10, FirstEndNs: ns - 3e9, LastEndNs: ns, LastReceivedNs: ns + 1e8,
-		Version: schema.LedgerVersion{InsertedUs: ns / 1000, Spans: 10},
-		Runs:    []schema.RunRow{{Service: fmt.Sprint("service-", n%5), Version: fmt.Sprint("1.", n%2), Completion: "complete", Anchor: true, EndNs: ns}},
-	}
-	binary.BigEndian.PutUint64(row.TraceID[:], random.Uint64())
-	binary.BigEndian.PutUint64(row.TraceID[8:], uint64(n))
-	row.Runs[0].RunID, row.Runs[0].TraceIDs = row.TraceID.String(), []schema.TraceID{row.TraceID}
-	for i := range 3 {
-		end := ns - int64(2-i)*1e9
-		step := fmt.Sprint("step-", (n+i*5)%12)
-		provider := []string{"openai", "anthropic", "aws.bedrock"}[(n+i)%3]
-		visit := schema.OperationRow{Index: uint32(2 * i), Step: step, Grain: "execution", Outcome: "succeeded_first_try", Attempts: 1, EndNs: end, Settled: true}
-		call := schema.OperationRow{Index: uint32(2*i + 1), Step: step, Grain: "call", Outcome: "succeeded_first_try", Attempts: 1, Provider: provider, EndNs: end, CountsInStep: true, Settled: true}
-		execution := schema.AttemptRow{Index: uint32(2 * i), Grain: "execution", Step: step, Name: step, Ordinal: 1, Ending: "succeeded", EndNs: end, Counted: true, ViewOf: -1}
-		request := schema.AttemptRow{Index: uint32(2*i + 1), Grain: "call", Step: step, Name: "ChatOpenAI", Ordinal: 1, Ending: "succeeded", Provider: provider, EndNs: end, Counted: true, Request: true, ViewOf: -1}
-		if random.IntN(50) == 0 {
-			visit.Outcome, request.Ending, request.HTTPStatus = "failed_after_retry", "failed", 503
-		}
-		row.Operations = append(row.Operations, visit, call)
-		row.Attempts = append(row.Attempts, execution, request)
-	}
-	return row
 }

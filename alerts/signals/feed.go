@@ -18,13 +18,14 @@ const Overlap = 10 * time.Second
 // a new cache, would not find again. It is not safe for concurrent use.
 type Feed struct {
 	cache     *Cache
-	watermark int64           // store's time, microseconds: what was visible then is in
-	seen      map[int64]int64 // writes of the overlap: id → when
-	ids       []int64         // of seen, reused
+	watermark int64            // store's time, microseconds: what was visible then is in
+	seen      map[uint64]int64 // writes of the overlap: id → when
+	ids       []uint64         // of seen, reused
+	found     []schema.Write   // of one read, reused
 }
 
 // NewFeed makes a feed that fills cache.
-func NewFeed(cache *Cache) *Feed { return &Feed{cache: cache, seen: make(map[int64]int64)} }
+func NewFeed(cache *Cache) *Feed { return &Feed{cache: cache, seen: make(map[uint64]int64)} }
 
 // Progress is what one read found.
 type Progress struct {
@@ -61,14 +62,20 @@ func (f *Feed) Read(ctx context.Context, conn driver.Conn) (Progress, error) {
 			}
 			f.ids = append(f.ids, id)
 		}
+		f.found = f.found[:0]
 		err = schema.LedgerWrites(ctx, conn, f.watermark-Overlap.Microseconds(), f.ids, func(row *schema.LedgerRow, w schema.Write) error {
 			p.Rows++
-			f.seen[w.ID] = w.At
+			if n := len(f.found); n == 0 || f.found[n-1] != w {
+				f.found = append(f.found, w)
+			}
 			f.cache.Put(row)
 			return nil
 		})
 		if err != nil {
 			return p, fmt.Errorf("bring the signals' windows up to date: %w", err)
+		}
+		for _, w := range f.found { // not before all of their rows are in
+			f.seen[w.ID] = w.At
 		}
 	}
 	f.watermark = max(f.watermark, now)
