@@ -1,7 +1,6 @@
 package attribution
 
 import (
-	"cmp"
 	"slices"
 	"strings"
 
@@ -12,7 +11,7 @@ import (
 
 // runGroup is the spans of one run, in the order of compareSpans.
 type runGroup struct {
-	spans    []*schema.Span
+	spanList
 	traces   []schema.TraceID // by the start of their first span
 	runID    string
 	joinedBy string
@@ -33,8 +32,8 @@ func (g *runGroup) isRun() bool {
 
 // traceFacts is what decides which run a trace belongs to.
 type traceFacts struct {
+	spanList
 	id          schema.TraceID
-	spans       []*schema.Span
 	start, end  int64
 	service     string // of its first span that names one, with the environment: the scope of a run id
 	environment string
@@ -49,23 +48,30 @@ type traceFacts struct {
 	joinedBy    string
 }
 
-func groupRuns(spans []*schema.Span, opts Options) []*runGroup {
-	traces := tracesOf(spans)
-	joinByRunID(traces, opts)
-	joinByTask(traces)
-	joinViews(traces)
-	joinByThread(traces, opts)
-	groups := make(map[int]*runGroup)
-	var order []int
+func groupRuns(lists []spanList, opts Options) []*runGroup {
+	traces := make([]*traceFacts, len(lists))
+	for i, l := range lists {
+		traces[i] = factsOf(l)
+		traces[i].group = i
+	}
+	if len(traces) > 1 {
+		for _, t := range traces {
+			t.listTasks()
+		}
+		joinByRunID(traces, opts)
+		joinByTask(traces)
+		joinViews(traces)
+		joinByThread(traces, opts)
+	}
+	groups := make([]*runGroup, len(traces)) // by the anchor
+	members := make([][]spanList, len(traces))
 	for i, t := range traces {
 		root := find(traces, i)
-		g, ok := groups[root]
-		if !ok {
-			g = &runGroup{joinedBy: "trace"}
-			groups[root] = g
-			order = append(order, root)
+		if groups[root] == nil {
+			groups[root] = &runGroup{joinedBy: "trace"}
 		}
-		g.spans = append(g.spans, t.spans...)
+		g := groups[root]
+		members[root] = append(members[root], t.spanList)
 		g.traces = append(g.traces, t.id)
 		if g.runID == "" {
 			g.runID = t.runID
@@ -75,8 +81,11 @@ func groupRuns(spans []*schema.Span, opts Options) []*runGroup {
 		}
 	}
 	var out []*runGroup
-	for _, root := range order {
-		g := groups[root]
+	for root, g := range groups {
+		if g == nil {
+			continue
+		}
+		g.spanList = merge(members[root])
 		if g.runID == "" {
 			g.runID = g.traces[0].String()
 			if len(g.traces) == 1 {
@@ -88,26 +97,16 @@ func groupRuns(spans []*schema.Span, opts Options) []*runGroup {
 		} else if g.joinedBy == "trace" {
 			g.joinedBy = "run_id"
 		}
-		if len(g.traces) > 1 { // those of one trace are in order
-			sortSpans(g.spans)
-		}
 		out = append(out, g)
 	}
 	return out
 }
 
-// tracesOf splits spans (in order) by trace, ordered by the start of their first span.
-func tracesOf(spans []*schema.Span) []*traceFacts {
-	byID := make(map[schema.TraceID]*traceFacts)
-	var traces []*traceFacts
-	for _, s := range spans {
-		t, ok := byID[s.TraceID]
-		if !ok {
-			t = &traceFacts{id: s.TraceID, start: s.StartNs, end: s.EndNs, group: len(traces)}
-			byID[s.TraceID] = t
-			traces = append(traces, t)
-		}
-		t.spans = append(t.spans, s)
+// factsOf reads what the spans of one trace say of their run.
+func factsOf(list spanList) *traceFacts {
+	first := list.spans[0]
+	t := &traceFacts{spanList: list, id: first.TraceID, start: first.StartNs, end: first.EndNs}
+	for _, s := range list.spans {
 		t.end = max(t.end, s.EndNs)
 		if t.service == "" {
 			t.service, t.environment = s.Service, s.Environment
@@ -120,19 +119,24 @@ func tracesOf(spans []*schema.Span) []*traceFacts {
 			t.thread = s.ThreadID
 		}
 		t.alone = t.alone || s.StandsAlone()
-		if s.TaskKey != "" {
-			t.mixed = t.mixed || t.view != "" && t.view != s.Scope
-			t.view = s.Scope
+	}
+	return t
+}
+
+// listTasks notes the tasks of a trace, by which traces are joined.
+func (t *traceFacts) listTasks() {
+	for _, s := range t.spans {
+		if s.TaskKey == "" {
+			continue
 		}
-		if s.TaskKey != "" && (len(t.tasks) == 0 || t.tasks[len(t.tasks)-1] != s.TaskKey) {
+		t.mixed = t.mixed || t.view != "" && t.view != s.Scope
+		t.view = s.Scope
+		if len(t.tasks) == 0 || t.tasks[len(t.tasks)-1] != s.TaskKey {
 			t.tasks = append(t.tasks, s.TaskKey)
 		}
 	}
-	for _, t := range traces {
-		slices.Sort(t.tasks)
-		t.tasks = slices.Compact(t.tasks)
-	}
-	return traces
+	slices.Sort(t.tasks)
+	t.tasks = slices.Compact(t.tasks)
 }
 
 func find(traces []*traceFacts, i int) int {
@@ -239,111 +243,137 @@ func joinByThread(traces []*traceFacts, opts Options) {
 // no run id, unless one contains the others or the application's own root says that
 // it is the run: rule 4.
 func splitByGraphRoot(g *runGroup) []*runGroup {
-	chains := make(map[schema.SpanID]*schema.Span) // what may be a graph's root
-	for _, s := range g.spans {
-		if s.TaskKey == "" && s.Role == schema.RoleChain {
-			chains[s.SpanID] = s
-		}
-	}
-	isRoot := make(map[*schema.Span]bool)
-	scopeOf := make(map[string]string) // a task's instrumentation
-	rootOf := make(map[string]*schema.Span)
-	for _, s := range g.spans {
-		if s.GraphRoot && s.TaskKey == "" {
-			isRoot[s] = true
-		}
-		if s.TaskKey == "" || strings.Contains(s.TaskKey, "|") {
-			continue
-		}
-		if parent, ok := chains[s.ParentID]; ok {
-			isRoot[parent] = true
-			if scope, seen := scopeOf[s.TaskKey]; seen && scope != s.Scope {
-				return nil // two instrumentations show one graph
-			}
-			scopeOf[s.TaskKey] = s.Scope
-			if first, seen := rootOf[s.TaskKey]; seen && first != parent {
-				return nil // a graph that goes on from its checkpoint is the same run
-			}
-			rootOf[s.TaskKey] = parent
-		}
-	}
-	if len(isRoot) < 2 {
+	isRoot, count := graphRoots(g.spanList)
+	if count < 2 {
 		return nil
 	}
-	byID := make(map[schema.SpanID]*schema.Span, len(g.spans))
-	for _, s := range g.spans {
-		byID[s.SpanID] = s
-	}
-	outermost := outermostChains(g.spans, byID, isRoot)
-	var roots []*schema.Span
-	for _, s := range g.spans {
-		if !isRoot[s] {
+	outermost := outermostChains(g.spanList, isRoot)
+	top := make([]bool, len(g.spans))
+	var roots []int32 // in time's order
+	for i := range g.spans {
+		if !isRoot[i] {
 			continue
 		}
-		for at, n := byID[s.ParentID], 0; at != nil && n <= len(g.spans); at, n = byID[at.ParentID], n+1 {
-			if at.Complete != schema.FlagUnset || at.RunCancelled || at.Step != "" {
+		for at, n := g.parents[i], 0; at >= 0 && n <= len(g.spans); at, n = g.parents[at], n+1 {
+			if s := g.spans[at]; s.Complete != schema.FlagUnset || s.RunCancelled || s.Step != "" {
 				return nil // the application says itself what the run is, or which step holds the graphs
 			}
 		}
-		if top := outermost[s]; !slices.Contains(roots, top) {
-			roots = append(roots, top)
+		top[outermost[i]] = true
+	}
+	for i := range top {
+		if top[i] {
+			roots = append(roots, int32(i))
 		}
 	}
 	if len(roots) < 2 {
 		return nil
 	}
-	slices.SortFunc(roots, compareSpans)
-	parts := make(map[*schema.Span]*runGroup, len(roots))
-	out := make([]*runGroup, 0, len(roots))
-	for _, r := range roots {
-		part := &runGroup{traces: g.traces, runID: r.TraceID.String() + "-" + r.SpanID.String(), joinedBy: "trace"}
-		parts[r] = part
-		out = append(out, part)
+	part := make([]int, len(g.spans)) // of each root, its place among the runs
+	out := make([]*runGroup, len(roots))
+	for i, r := range roots {
+		s := g.spans[r]
+		part[r] = i
+		out[i] = &runGroup{traces: g.traces, runID: s.TraceID.String() + "-" + s.SpanID.String(), joinedBy: "trace"}
 	}
-	for _, s := range g.spans {
-		root := outermost[s]
-		if parts[root] == nil {
-			root = rootAt(roots, s)
+	of, place := make([]int, len(g.spans)), make([]int32, len(g.spans))
+	for i, s := range g.spans {
+		root := outermost[i]
+		if root < 0 || !top[root] {
+			root = rootAt(g.spans, roots, s)
 		}
-		parts[root].spans = append(parts[root].spans, s)
+		of[i] = part[root]
+		into := out[of[i]]
+		place[i] = int32(len(into.spans))
+		into.spans = append(into.spans, s)
+	}
+	for i, parent := range g.parents {
+		if parent >= 0 && of[parent] == of[i] {
+			parent = place[parent]
+		} else {
+			parent = -1
+		}
+		out[of[i]].parents = append(out[of[i]].parents, parent)
 	}
 	return out
 }
 
+// graphRoots finds the roots of graphs in a trace, and how many there are: 0 if two
+// roots are of one graph.
+func graphRoots(list spanList) (isRoot []bool, count int) {
+	type task struct {
+		scope string // its instrumentation
+		root  int32
+	}
+	tasks := make(map[string]task)
+	isRoot = make([]bool, len(list.spans))
+	mark := func(i int32) {
+		if !isRoot[i] {
+			isRoot[i] = true
+			count++
+		}
+	}
+	for i, s := range list.spans {
+		if s.GraphRoot && s.TaskKey == "" {
+			mark(int32(i))
+		}
+		if s.TaskKey == "" || list.parents[i] < 0 || strings.Contains(s.TaskKey, "|") {
+			continue
+		}
+		parent := list.parents[i]
+		if p := list.spans[parent]; p.TaskKey != "" || p.Role != schema.RoleChain {
+			continue
+		}
+		mark(parent)
+		// Two instrumentations show one graph, or a graph goes on from its checkpoint: one run.
+		if first, seen := tasks[s.TaskKey]; seen && (first.scope != s.Scope || first.root != parent) {
+			return nil, 0
+		} else if !seen {
+			tasks[s.TaskKey] = task{s.Scope, parent}
+		}
+	}
+	return isRoot, count
+}
+
 // outermostChains finds for every span the outermost span of a framework that it is
-// or lies in: a chain contains the graphs below it.
-func outermostChains(spans []*schema.Span, byID map[schema.SpanID]*schema.Span, isRoot map[*schema.Span]bool) map[*schema.Span]*schema.Span {
-	outermost := make(map[*schema.Span]*schema.Span, len(spans))
-	for _, s := range spans {
-		var path []*schema.Span
-		var top *schema.Span
-		for at := s; at != nil && len(path) <= len(spans); at = byID[at.ParentID] {
-			if known, ok := outermost[at]; ok {
-				top = known
+// or lies in, -1 if none: a chain contains the graphs below it.
+func outermostChains(list spanList, isRoot []bool) []int32 {
+	const unknown = -2
+	outermost := make([]int32, len(list.spans))
+	for i := range outermost {
+		outermost[i] = unknown
+	}
+	var path []int32
+	for i := range list.spans {
+		path = path[:0]
+		top := int32(-1)
+		for at := int32(i); at >= 0 && len(path) <= len(list.spans); at = list.parents[at] {
+			if outermost[at] != unknown {
+				top = outermost[at]
 				break
 			}
 			path = append(path, at)
 		}
-		for i := len(path) - 1; i >= 0; i-- { // from above
-			if top == nil && (isRoot[path[i]] || path[i].Role == schema.RoleChain) {
-				top = path[i]
+		for _, at := range slices.Backward(path) { // from above
+			if top < 0 && (isRoot[at] || list.spans[at].Role == schema.RoleChain) {
+				top = at
 			}
-			outermost[path[i]] = top
+			outermost[at] = top
 		}
 	}
 	return outermost
 }
 
 // rootAt is the root that was open when s began, else the last before it, else the first.
-func rootAt(roots []*schema.Span, s *schema.Span) *schema.Span {
-	i, _ := slices.BinarySearchFunc(roots, s.StartNs, func(r *schema.Span, start int64) int {
-		if r.StartNs <= start {
+func rootAt(spans []*schema.Span, roots []int32, s *schema.Span) int32 {
+	i, _ := slices.BinarySearchFunc(roots, s.StartNs, func(r int32, start int64) int {
+		if spans[r].StartNs <= start {
 			return -1
 		}
-		return cmp.Compare(r.StartNs, start)
+		return 1
 	})
 	for j := i - 1; j >= 0 && j >= i-32; j-- {
-		if roots[j].EndNs >= s.StartNs {
+		if spans[roots[j]].EndNs >= s.StartNs {
 			return roots[j]
 		}
 	}

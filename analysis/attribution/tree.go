@@ -78,24 +78,33 @@ type tree struct {
 
 func compareNodes(a, b *node) int { return compareSpans(a.Span, b.Span) }
 
-// plant builds the forest of spans (in order, each identity once). It needs no
-// recursion, so that depth costs nothing, and survives cycles of parents.
-func plant(spans []*schema.Span, opts Options) *tree {
+// plant builds the forest of spans. It needs no recursion, so that depth costs
+// nothing, and survives cycles of parents.
+func plant(list spanList, opts Options) *tree {
 	t := &tree{slack: opts.OverlapSlackNs}
-	byID := make(map[identity]int32, len(spans))
-	all := make([]node, len(spans))
-	for i, s := range spans {
+	all := make([]node, len(list.spans))
+	children := make([]int32, len(all)) // how many each has
+	kept := 0
+	for i, s := range list.spans {
 		all[i].base, all[i].stated = numberless(s.Name), s.Attempt
 		all[i].standFor(s)
-		byID[identity{s.TraceID, s.SpanID}] = int32(i)
+		if parent := list.parents[i]; parent >= 0 {
+			children[parent]++
+			kept++
+		}
 	}
+	places := make([]*node, kept) // one allocation for the children of all
 	for i := range all {
 		n := &all[i]
-		parent, ok := byID[identity{n.TraceID, n.ParentID}]
-		if ok && int(parent) != i {
+		if count := int(children[i]); count > 0 {
+			n.children, places = places[:0:count], places[count:]
+		}
+	}
+	for i, parent := range list.parents {
+		n := &all[i]
+		if parent >= 0 {
 			n.parent = &all[parent]
-			parent := n.parent
-			parent.children = append(parent.children, n) // in time's order, for spans are
+			n.parent.children = append(n.parent.children, n) // in time's order, for spans are
 			continue
 		}
 		n.orphan = !n.ParentID.IsZero()
