@@ -90,7 +90,7 @@ func (a *account) sitesAbove() []sitePlace {
 
 // siteName is the name that a library gives a call site, else the span's own.
 func siteName(top *node) string {
-	if top.Node != "" && (top.TaskKey == "" || isHook(top.Node)) {
+	if top.Node != "" && (top.task == nil || isHook(top.Node)) {
 		return top.Node
 	}
 	return top.Name

@@ -72,13 +72,17 @@ func (e *execution) depth() int {
 
 // chargeStep charges the executions of one step, in time's order.
 func (a *account) chargeStep(list []*execution) {
-	byTask := make(map[string]*execution) // the last attempt of a task
+	tasks := &a.tree.tasks
+	tasks.begin()
 	var open openExecutions
 	for _, e := range list {
 		e.ordinal = max(1, e.attempt)
-		p := byTask[e.task]
+		var p *execution // the attempt of its task before it
+		if e.task != nil {
+			p = tasks.noted(e.task.anywhere)
+		}
 		switch {
-		case e.task != "" && p != nil:
+		case p != nil:
 			a.repeatTask(e, p)
 		default:
 			if p = a.reentered(e, &open); p == nil {
@@ -86,12 +90,12 @@ func (a *account) chargeStep(list []*execution) {
 			}
 			if p != nil {
 				a.repeatEntry(e, p)
-			} else if e.task == "" && e.attempt >= 2 {
+			} else if e.task == nil && e.attempt >= 2 {
 				a.missing(e)
 			}
 		}
-		if e.task != "" {
-			byTask[e.task] = e
+		if e.task != nil {
+			tasks.note(e.task.anywhere, e)
 		}
 		open.add(e)
 	}
@@ -149,10 +153,10 @@ func (a *account) repeatEntry(e, p *execution) {
 		layer = workflowRepeat(e, p)
 	case e.node != nil && e.node.Dialect == "openlit" && e.outer == p.outer && e.node.ParentID == p.node.ParentID:
 		layer = LayerNode // no task ids: siblings without anything between are an engine's
-	case e.task == "" && e.attempt >= 2:
+	case e.task == nil && e.attempt >= 2:
 		layer = LayerNode // a number is a policy's
 	}
-	if e.task == "" && e.attempt == 0 {
+	if e.task == nil && e.attempt == 0 {
 		evidence = EvidenceInferred
 	}
 	if p.told {

@@ -14,14 +14,14 @@ type execution struct {
 	step       string
 	node       *node // its own span; nil where that never came or no span stands for it
 	trace      schema.TraceID
-	task       string // what all attempts of its task share, "" without an engine
-	engine     bool   // known by an engine's task id
-	site       bool   // a call site standing in for a step
-	function   bool   // a function that the application marked, standing in for a step
-	unfinished bool   // its calls came, what is around them never did
-	counter    bool   // known only because a later attempt's number says it was there
-	named      bool   // an engine's, under the name that the application gives it
-	view       bool   // a node run whose executions the application's own spans show: their container
+	task       *task // what all attempts of its task share, nil without an engine
+	engine     bool  // known by an engine's task id
+	site       bool  // a call site standing in for a step
+	function   bool  // a function that the application marked, standing in for a step
+	unfinished bool  // its calls came, what is around them never did
+	counter    bool  // known only because a later attempt's number says it was there
+	named      bool  // an engine's, under the name that the application gives it
+	view       bool  // a node run whose executions the application's own spans show: their container
 	outer      *execution
 	inner      []*execution
 	members    []*node // the spans that hang directly below it, where it has no span of its own
@@ -105,7 +105,7 @@ func compareExecutions(x, y *execution) int {
 	case x.step != y.step:
 		return strings.Compare(x.step, y.step)
 	case x.task != y.task:
-		return strings.Compare(x.task, y.task)
+		return strings.Compare(x.task.name(), y.task.name())
 	}
 	return compareIdentity(x.node, y.node)
 }
@@ -160,12 +160,7 @@ func (a *account) nest() {
 
 // nestExecutions finds for every execution the one around it.
 func (a *account) nestExecutions() {
-	byTask := make(map[taskOf][]*execution)
-	for _, e := range a.executions {
-		if e.task != "" {
-			byTask[taskOf{e.trace, e.task}] = append(byTask[taskOf{e.trace, e.task}], e)
-		}
-	}
+	a.tree.tasks.hold(a.executions)
 	for _, e := range a.executions {
 		top := e.node
 		if top == nil && len(e.members) > 0 {
@@ -175,7 +170,7 @@ func (a *account) nestExecutions() {
 			e.outer = top.parent.exec
 		}
 		if e.outer == nil {
-			e.outer = outerTask(byTask, e)
+			e.outer = a.outerTask(e)
 		}
 	}
 	a.cutNests()

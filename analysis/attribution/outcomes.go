@@ -46,16 +46,23 @@ func (a *account) judgeRun() {
 		case schema.FlowNone, schema.FlowCommand:
 		}
 	}
-	last := make(map[string]*execution) // of each task, or of each step without one: in time's order
+	// What came last of each task, or of each step without one, in time's order.
+	last := make(map[string]*execution)
+	tasks := &a.tree.tasks
+	tasks.begin()
 	for _, e := range a.executions {
-		key := e.task
-		if key == "" {
-			key = "step " + e.step
+		if e.task != nil {
+			tasks.note(e.task.anywhere, e)
+		} else {
+			last[e.step] = e
 		}
-		last[key] = e
 	}
 	for _, e := range last {
 		end.interrupted = end.interrupted || e.ending == EndingInterrupted
+	}
+	for _, t := range tasks.all {
+		e := tasks.noted(t)
+		end.interrupted = end.interrupted || e != nil && e.ending == EndingInterrupted
 	}
 	for _, n := range a.tree.nodes {
 		if n != end.root && n.exec == nil && n.Role == schema.RoleChain && n.Failed && len(n.children) > 0 {
@@ -100,7 +107,7 @@ func (a *account) mayBeRoot(r *node) bool {
 // actsAsRoot: the parent of a graph's root or of a span with a flag is somebody
 // else's span, which may never be exported.
 func (a *account) actsAsRoot(r *node) bool {
-	if r.Complete != schema.FlagUnset || r.GraphRoot && r.TaskKey == "" {
+	if r.Complete != schema.FlagUnset || r.GraphRoot && r.task == nil {
 		return true
 	}
 	// One graph of several in one trace: its parent belongs to none of them.

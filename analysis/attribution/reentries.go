@@ -27,7 +27,7 @@ const maxOpen = 512
 // candidates visits what e may repeat, the latest first, and forgets what is repeated already.
 func (o *openExecutions) candidates(e *execution, visit func(*execution)) {
 	list := &o.unsuccessful
-	if e.task == "" && e.attempt >= 2 {
+	if e.task == nil && e.attempt >= 2 {
 		list = &o.all
 	}
 	for i, seen := len(*list)-1, 0; i >= 0 && seen < maxOpen; i-- {
@@ -43,7 +43,7 @@ func (o *openExecutions) candidates(e *execution, visit func(*execution)) {
 
 // abandoned finds the attempt before a numbered one that still runs beside it.
 func (a *account) abandoned(e *execution, open *openExecutions) *execution {
-	if e.task != "" || e.attempt < 2 {
+	if e.task != nil || e.attempt < 2 {
 		return nil
 	}
 	var best *execution
@@ -128,7 +128,7 @@ func (a *account) reentered(e *execution, open *openExecutions) *execution {
 // graph's node is the state, which differs in any repeat.
 func otherInput(e, p *execution) bool {
 	x, y := e.node, p.node
-	if x == nil || y == nil || e.task == "" && !e.function || e.outer != p.outer {
+	if x == nil || y == nil || e.task == nil && !e.function || e.outer != p.outer {
 		return false
 	}
 	if x.GraphStep > 0 { // a node: its graph's own input tells
@@ -172,9 +172,9 @@ func (a *account) invitesRepeat(e, p *execution) bool {
 	switch {
 	case p.ending == EndingInterrupted:
 		return false
-	case e.task == "" && e.attempt >= 2: // an explicit number counts whatever came before
+	case e.task == nil && e.attempt >= 2: // an explicit number counts whatever came before
 		return p.ordinal < e.attempt && !a.delivered(e, p) || p.failed
-	case e.attempt == 1 && e.task == "" && p.failed:
+	case e.attempt == 1 && e.task == nil && p.failed:
 		return true // a new round that counts from one again
 	case p.failed:
 		return true
@@ -188,7 +188,7 @@ func (a *account) invitesRepeat(e, p *execution) bool {
 // of one graph, or lie in such branches. They are no repeats of each other.
 func (a *account) fannedOut(e, p *execution) bool {
 	for x, y := e, p; x != nil && y != nil && x != y; x, y = x.outer, y.outer {
-		if x.trace != y.trace || x.task == "" || y.task == "" || x.task == y.task {
+		if x.trace != y.trace || x.task == nil || y.task == nil || x.task == y.task {
 			continue
 		}
 		if x.node != nil && y.node != nil && x.node.ParentID == y.node.ParentID && x.node.GraphStep > 0 && x.node.GraphStep == y.node.GraphStep {

@@ -32,7 +32,7 @@ func (a *account) placeExplicitSpans() {
 	}
 	into := make(map[*node]*node)
 	for _, n := range a.tree.nodes {
-		if !statesStep(n) || len(byStep[n.Step]) == 0 || n.TaskKey != "" || below(n, func(p *node) bool { return p.TaskKey != "" || p.Step == n.Step }) {
+		if !statesStep(n) || len(byStep[n.Step]) == 0 || n.task != nil || below(n, func(p *node) bool { return p.task != nil || p.Step == n.Step }) {
 			continue
 		}
 		host := a.hostOf(n, byStep[n.Step])

@@ -370,17 +370,19 @@ func (a *account) unfinishedSteps(run *Run) []string {
 // traces that went on with what an earlier trace had begun.
 func (a *account) countDeliveries(run *Run) {
 	again := make(map[schema.TraceID]bool)
-	earlier := make(map[string]schema.TraceID)
+	tasks := &a.tree.tasks
+	tasks.begin()
 	for _, e := range a.executions {
 		if e.prev != nil && a.delivered(e, e.prev) {
 			again[e.trace] = true
 		}
-		if e.task != "" {
-			if first, ok := earlier[e.task]; ok && first != e.trace {
-				again[e.trace] = true
-			} else if !ok {
-				earlier[e.task] = e.trace
-			}
+		if e.task == nil {
+			continue
+		}
+		if first := tasks.noted(e.task.anywhere); first == nil {
+			tasks.note(e.task.anywhere, e)
+		} else if first.trace != e.trace {
+			again[e.trace] = true
 		}
 	}
 	run.Deliveries = 1 + len(again)

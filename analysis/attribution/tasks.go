@@ -30,10 +30,7 @@ func errorHandled(n *node) string {
 	if !strings.HasPrefix(n.Node, "__") || !strings.Contains(n.Node, "error_handler") {
 		return ""
 	}
-	if i := strings.LastIndexByte(n.TaskKey, '|'); i > 0 {
-		return n.TaskKey[:i]
-	}
-	return ""
+	return namespace(n.task.name())
 }
 
 // taskStep is the node's name in the last segment of a task key, "" where the
@@ -49,32 +46,33 @@ func taskStep(task string) string {
 // isNodeRun: metadata is inherited by all descendants, so a node's own run is the
 // span of the node's name whose parent belongs to another task.
 func isNodeRun(n *node) bool {
-	if n.shadow || n.TaskKey == "" || n.Node == "" || n.NodeRun == schema.FlagNo || n.Hidden || internalNode(n.Node) {
+	if n.shadow || n.task == nil || n.Node == "" || n.NodeRun == schema.FlagNo || n.Hidden || internalNode(n.Node) {
 		return false
 	}
 	if n.Role != schema.RoleChain && n.Role != schema.RoleOther {
 		return false
 	}
-	if n.parent != nil && n.parent.TaskKey == n.TaskKey {
+	if n.parent != nil && n.parent.task == n.task {
 		return false
 	}
 	return n.NodeRun == schema.FlagYes || n.Name == n.Node
 }
 
 func (a *account) findEngineExecutions() {
-	last := make(map[taskOf]*execution)
+	tasks := &a.tree.tasks
+	tasks.begin()
 	var handlers []*node
 	for _, n := range a.tree.nodes {
 		if isNodeRun(n) {
-			last[taskOf{n.TraceID, n.TaskKey}] = a.add(&execution{step: n.Node, node: n, task: n.TaskKey, engine: true})
-		} else if errorHandled(n) != "" && (n.parent == nil || n.parent.TaskKey != n.TaskKey) {
+			tasks.note(n.task, a.add(&execution{step: n.Node, node: n, task: n.task, engine: true}))
+		} else if errorHandled(n) != "" && (n.parent == nil || n.parent.task != n.task) {
 			handlers = append(handlers, n)
 		}
 	}
 	// An error handler is no step: it tells that the task used up its attempts, and
 	// what it does is the failed step's.
 	for _, n := range handlers {
-		if e := last[taskOf{n.TraceID, errorHandled(n)}]; e != nil {
+		if e := tasks.noted(tasks.find(n.TraceID, errorHandled(n))); e != nil {
 			e.handled = true
 			n.home = e
 		}
@@ -85,13 +83,14 @@ func (a *account) findEngineExecutions() {
 // one that shows fewer, or of equals the one whose scope's name comes later.
 func (a *account) dropSecondView() {
 	scopes := make(map[string]int)
-	byTask := make(map[string]*execution)
+	tasks := &a.tree.tasks
+	tasks.begin()
 	double := false
 	for _, e := range a.executions {
 		scopes[e.node.Scope]++
-		first, ok := byTask[e.task]
-		if !ok {
-			byTask[e.task] = e
+		first := tasks.noted(e.task.anywhere)
+		if first == nil {
+			tasks.note(e.task.anywhere, e)
 		} else if first.node.Scope != e.node.Scope && (first.trace == e.trace || e.start <= first.end && first.start <= e.end) {
 			double = true
 		}
@@ -117,45 +116,39 @@ func (a *account) dropSecondView() {
 	// What the other saw of a graph is no work of its own.
 	for _, n := range a.tree.nodes {
 		_, seen := scopes[n.Scope]
-		n.shadow = n.parent != nil && n.parent.shadow && n.Scope == n.parent.Scope || seen && n.Scope != best && (n.TaskKey != "" || n.GraphRoot)
+		n.shadow = n.parent != nil && n.parent.shadow && n.Scope == n.parent.Scope || seen && n.Scope != best && (n.task != nil || n.GraphRoot)
 	}
 }
 
 // findOrphanedExecutions finds executions whose own span never came but whose
 // children did, and the executions around them.
 func (a *account) findOrphanedExecutions() {
-	known := make(map[taskOf][]*execution)
-	anywhere := make(map[string][]*execution)
-	for _, e := range a.executions {
-		if e.task != "" {
-			anywhere[e.task] = append(anywhere[e.task], e)
-			known[taskOf{e.trace, e.task}] = append(known[taskOf{e.trace, e.task}], e)
-		}
-	}
-	unknown := make(map[taskOf]*execution)
+	tasks := &a.tree.tasks
+	tasks.hold(a.executions)
 	for _, n := range a.tree.nodes {
-		if n.shadow || n.TaskKey == "" || n.Node == "" || internalNode(n.Node) || n.parent != nil && n.parent.TaskKey == n.TaskKey {
+		if n.shadow || n.task == nil || n.Node == "" || internalNode(n.Node) || n.parent != nil && n.parent.task == n.task {
 			continue
 		}
-		if n.exec != nil && (n.exec.task == n.TaskKey || below(n, func(p *node) bool { return p.TaskKey == n.TaskKey })) {
+		if n.exec != nil && (n.exec.task == n.task || below(n, func(p *node) bool { return p.task == n.task })) {
 			continue
 		}
-		key := taskOf{n.TraceID, n.TaskKey}
 		// What an abandoned attempt still does when its run is over has no parent at all.
-		if late := abandonedBefore(anywhere[n.TaskKey], n); n.ParentID.IsZero() && late != nil {
-			late.members = append(late.members, n)
-			n.home = late
-			continue
+		if n.ParentID.IsZero() {
+			if late := n.task.abandonedBefore(n); late != nil {
+				late.members = append(late.members, n)
+				n.home = late
+				continue
+			}
 		}
-		e := lastBefore(known[key], n.StartNs)
+		e := lastBefore(n.task.executions, n.StartNs)
 		if e == nil || n.StartNs >= e.end { // none, or none that was still running
-			if e = unknown[key]; e == nil {
-				step := taskStep(n.TaskKey)
+			if e = n.task.unseen; e == nil {
+				step := taskStep(n.task.key)
 				if step == "" {
 					step = n.Node
 				}
-				e = a.add(&execution{step: step, trace: n.TraceID, task: n.TaskKey, engine: true, start: n.StartNs, end: n.EndNs})
-				unknown[key] = e
+				e = a.add(&execution{step: step, trace: n.TraceID, task: n.task, engine: true, start: n.StartNs, end: n.EndNs})
+				n.task.unseen = e
 			}
 		}
 		if n.home == nil {
@@ -164,35 +157,37 @@ func (a *account) findOrphanedExecutions() {
 	}
 	// A namespace names the tasks around it: those that no span shows have not ended.
 	for _, e := range slices.Clone(a.executions) {
-		for task := e.task; ; {
-			i := strings.LastIndexByte(task, '|')
-			if i < 0 {
-				break
-			}
-			task = task[:i]
-			step, key := taskStep(task), taskOf{e.trace, task}
+		for key := namespace(e.task.name()); key != ""; key = namespace(key) {
+			step := taskStep(key)
 			if step == "" || internalNode(step) {
 				continue
 			}
-			if around := lastBefore(known[key], e.start); around != nil && e.start <= around.end {
+			around := tasks.of(e.trace, key)
+			if last := lastBefore(around.executions, e.start); last != nil && e.start <= last.end {
 				continue
 			}
-			if outer := unknown[key]; outer != nil {
+			if outer := around.unseen; outer != nil {
 				outer.start, outer.end = min(outer.start, e.start), max(outer.end, e.end)
-			} else if len(known[key]) == 0 || e.start > known[key][len(known[key])-1].end {
-				unknown[key] = a.add(&execution{step: step, trace: e.trace, task: task, engine: true, start: e.start, end: e.end})
+			} else if known := around.executions; len(known) == 0 || e.start > known[len(known)-1].end {
+				around.unseen = a.add(&execution{step: step, trace: e.trace, task: around, engine: true, start: e.start, end: e.end})
 			}
 		}
 	}
 }
 
-// abandonedBefore is the last execution, in another trace, that did not end well before n began.
-func abandonedBefore(list []*execution, n *node) *execution {
+// abandonedBefore is the last execution of the task, in another trace than n's, that
+// did not end well before n began.
+func (t *task) abandonedBefore(n *node) *execution {
 	var best *execution
-	for _, e := range list {
-		s := e.node.Span
-		if e.trace != n.TraceID && e.start <= n.StartNs && (s.Failed || s.Flow == schema.FlowCancelled) && (best == nil || e.start > best.start) {
-			best = e
+	for other := t.anywhere; other != nil; other = other.next {
+		if other.trace == n.TraceID {
+			continue
+		}
+		for _, e := range other.executions {
+			s := e.node.Span
+			if e.start <= n.StartNs && (s.Failed || s.Flow == schema.FlowCancelled) && (best == nil || e.start > best.start) {
+				best = e
+			}
 		}
 	}
 	return best
@@ -209,23 +204,15 @@ func lastBefore(list []*execution, instant int64) *execution {
 	return best
 }
 
-// taskOf is one task within one trace.
-type taskOf struct {
-	trace schema.TraceID
-	task  string
-}
-
 // outerTask is the execution of the task around e's own, by its namespace: tasks of
 // the functional API are siblings of their entrypoint.
-func outerTask(byTask map[taskOf][]*execution, e *execution) *execution {
-	for task := e.task; ; {
-		i := strings.LastIndexByte(task, '|')
-		if i < 0 {
-			return nil
-		}
-		task = task[:i]
-		if outer := lastBefore(byTask[taskOf{e.trace, task}], e.start); outer != nil {
-			return outer
+func (a *account) outerTask(e *execution) *execution {
+	for key := namespace(e.task.name()); key != ""; key = namespace(key) {
+		if around := a.tree.tasks.find(e.trace, key); around != nil {
+			if outer := lastBefore(around.executions, e.start); outer != nil {
+				return outer
+			}
 		}
 	}
+	return nil
 }

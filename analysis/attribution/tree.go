@@ -16,7 +16,7 @@ type node struct {
 	// at it misses the cache.
 	StartNs, EndNs int64
 	Role           schema.Role
-	TaskKey        string
+	task           *task // nil without an engine
 	Step           string
 	Node           string
 	Failed         bool
@@ -54,7 +54,7 @@ type node struct {
 // standFor makes s the span that n is.
 func (n *node) standFor(s *schema.Span) {
 	n.Span = s
-	n.StartNs, n.EndNs, n.Role, n.TaskKey, n.Step, n.Node, n.Failed, n.Hidden = s.StartNs, s.EndNs, s.Role, s.TaskKey, s.Step, s.Node, s.Failed, s.Hidden
+	n.StartNs, n.EndNs, n.Role, n.Step, n.Node, n.Failed, n.Hidden = s.StartNs, s.EndNs, s.Role, s.Step, s.Node, s.Failed, s.Hidden
 }
 
 func (n *node) isCall() bool { return n.Role == schema.RoleModel || n.Role == schema.RoleTool }
@@ -74,6 +74,7 @@ type tree struct {
 	roots   []*node // by time
 	orphans int
 	slack   int64
+	tasks   taskIndex
 }
 
 func compareNodes(a, b *node) int { return compareSpans(a.Span, b.Span) }
@@ -88,6 +89,9 @@ func plant(list spanList, opts Options) *tree {
 	for i, s := range list.spans {
 		all[i].base, all[i].stated = numberless(s.Name), s.Attempt
 		all[i].standFor(s)
+		if s.TaskKey != "" {
+			all[i].task = t.tasks.of(s.TraceID, s.TaskKey)
+		}
 		if parent := list.parents[i]; parent >= 0 {
 			children[parent]++
 			kept++

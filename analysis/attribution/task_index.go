@@ -1,0 +1,124 @@
+package attribution
+
+import (
+	"strings"
+
+	"github.com/retryledger/retryledger/schema"
+)
+
+// task is what an engine's task id names, within one trace of a run.
+type task struct {
+	trace    schema.TraceID
+	key      string
+	anywhere *task // the task of the same key in the trace that had it first: itself, or another's
+	next     *task // the same key in a further trace
+	tail     *task // of the first: the last of that list
+
+	executions []*execution // those that are known, as hold was told
+	own        [1]*execution
+	unseen     *execution // known by its children only
+	noted      *execution // by the stage that called begin last, if it is of that round
+	round      int32
+}
+
+// name is the task's id, "" without one.
+func (t *task) name() string {
+	if t == nil {
+		return ""
+	}
+	return t.key
+}
+
+// namespace is the id of the task around a task, "" at the outermost.
+func namespace(key string) string {
+	return key[:max(0, strings.LastIndexByte(key, '|'))]
+}
+
+// taskIndex is the tasks of a run.
+type taskIndex struct {
+	all    []*task
+	first  map[string]*task // of each key
+	others map[taskOf]*task // the same key in further traces
+	latest *task            // the one asked for last: spans of one task stand together
+	block  []task
+	round  int32
+}
+
+// taskOf is one task within one trace.
+type taskOf struct {
+	trace schema.TraceID
+	key   string
+}
+
+// find is the task of a key in a trace, nil if no span names it.
+func (x *taskIndex) find(trace schema.TraceID, key string) *task {
+	t := x.first[key]
+	if t != nil && t.trace != trace {
+		t = x.others[taskOf{trace, key}]
+	}
+	return t
+}
+
+// of is the task of a key in a trace, made if it is new.
+func (x *taskIndex) of(trace schema.TraceID, key string) *task {
+	if t := x.latest; t != nil && t.key == key && t.trace == trace {
+		return t
+	}
+	t := x.find(trace, key)
+	if t == nil {
+		t = x.add(trace, key)
+	}
+	x.latest = t
+	return t
+}
+
+func (x *taskIndex) add(trace schema.TraceID, key string) *task {
+	if len(x.block) == 0 { // one allocation for many
+		x.block = make([]task, min(max(16, len(x.all)), 1024))
+	}
+	t := &x.block[0]
+	x.block = x.block[1:]
+	*t = task{trace: trace, key: key, anywhere: x.first[key]}
+	if first := t.anywhere; first != nil {
+		if x.others == nil {
+			x.others = make(map[taskOf]*task)
+		}
+		x.others[taskOf{trace, key}] = t
+		first.tail.next = t
+		first.tail = t
+	} else {
+		if x.first == nil {
+			x.first = make(map[string]*task)
+		}
+		x.first[key] = t
+		t.anywhere, t.tail = t, t
+	}
+	x.all = append(x.all, t)
+	return t
+}
+
+// begin forgets what a stage before has noted of tasks.
+func (x *taskIndex) begin() { x.round++ }
+
+// note keeps an execution with a task until the next begin.
+func (x *taskIndex) note(t *task, e *execution) { t.noted, t.round = e, x.round }
+
+// noted is the execution kept with a task, nil if none was since begin.
+func (x *taskIndex) noted(t *task) *execution {
+	if t == nil || t.round != x.round {
+		return nil
+	}
+	return t.noted
+}
+
+// hold notes the executions of every task, in their order.
+func (x *taskIndex) hold(executions []*execution) {
+	for _, t := range x.all {
+		t.executions = t.own[:0]
+	}
+	for _, e := range executions {
+		if e.task != nil {
+			e.task.executions = append(e.task.executions, e)
+		}
+	}
+}
