@@ -56,6 +56,7 @@ type account struct {
 	tree  *tree
 
 	executions  []*execution
+	steps       int // how many they are of
 	calls       []*callAttempt
 	cells       []callCell          // of calls to come
 	sites       []sitePlace         // of the spans of the tree, once somebody asked

@@ -17,26 +17,23 @@ func (a *account) chargeExecutions() {
 			a.failedModel[c.exec] = true
 		}
 	}
-	bySteps := make(map[string][]*execution)
-	var steps []string
 	for _, e := range a.executions {
 		a.judge(e)
-		if _, ok := bySteps[e.step]; !ok {
-			steps = append(steps, e.step)
-		}
-		bySteps[e.step] = append(bySteps[e.step], e)
 	}
 	a.passFailureIn()
 	// Outer steps first, and node runs before the application's own spans inside them:
 	// the layer that repeated what is around a step is the layer that repeated it.
-	depth := make(map[string]int, len(steps))
+	steps := a.bySteps(none)
+	slices.SortFunc(steps, func(x, y stepGroup) int {
+		return cmp.Or(cmp.Compare(x.executions[0].depth(), y.executions[0].depth()), strings.Compare(x.name, y.name))
+	})
 	for _, step := range steps {
-		depth[step] = bySteps[step][0].depth()
-	}
-	slices.SortFunc(steps, func(x, y string) int { return cmp.Or(cmp.Compare(depth[x], depth[y]), strings.Compare(x, y)) })
-	for _, step := range steps {
+		if !slices.ContainsFunc(step.executions, isView) {
+			a.chargeStep(step.executions)
+			continue
+		}
 		var views, own []*execution
-		for _, e := range bySteps[step] {
+		for _, e := range step.executions {
 			if e.view {
 				views = append(views, e)
 			} else {

@@ -21,7 +21,7 @@ func (a *account) countedExecutions() {
 		}
 		prev, charge, evidence := e.prev, e.charge, e.evidence
 		for i := range count {
-			lost := &execution{step: e.step, trace: e.trace, counter: true, outer: e.outer, start: e.start, end: e.start, ending: EndingUnknown, ordinal: i + 1}
+			lost := &execution{step: e.step, number: e.number, trace: e.trace, counter: true, outer: e.outer, start: e.start, end: e.start, ending: EndingUnknown, ordinal: i + 1}
 			if i == 0 {
 				lost.prev, lost.charge, lost.evidence = prev, charge, evidence
 				if prev != nil {
@@ -49,7 +49,7 @@ func (a *account) missing(e *execution) {
 	}
 	var p *execution
 	for n := 1; n < e.attempt; n++ {
-		lost := &execution{step: e.step, trace: e.trace, counter: true, outer: e.outer, start: e.start, end: e.start,
+		lost := &execution{step: e.step, number: e.number, trace: e.trace, counter: true, outer: e.outer, start: e.start, end: e.start,
 			ending: EndingUnknown, ordinal: n, attempt: n, evidence: e.evidence}
 		if p != nil {
 			link(lost, p, layer, e.evidence)

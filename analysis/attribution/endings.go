@@ -16,15 +16,18 @@ func (a *account) placeViolations() {
 		exec           *execution
 		node, key, dir string
 	}
-	seen := make(map[once]bool)
-	byStep := make(map[string][]*execution)
-	for _, e := range a.executions {
-		byStep[e.step] = append(byStep[e.step], e)
-	}
+	var seen map[once]bool
+	var byStep map[string][]*execution
 	for _, n := range a.tree.nodes {
 		for _, v := range n.Violations {
 			e := enclosingStep(n, v.Node)
 			if e == nil {
+				if byStep == nil {
+					byStep = make(map[string][]*execution)
+					for _, g := range a.bySteps(none) {
+						byStep[g.name] = g.executions
+					}
+				}
 				e = executionAt(byStep[v.Node], n.TraceID, v.TimeNs)
 			}
 			if e != nil {
@@ -33,6 +36,9 @@ func (a *account) placeViolations() {
 			id := once{e, v.Node, v.Key, v.Direction}
 			if seen[id] {
 				continue
+			}
+			if seen == nil {
+				seen = make(map[once]bool)
 			}
 			seen[id] = true
 			a.violations = mergeViolation(a.violations, v, n.TraceID, 1)

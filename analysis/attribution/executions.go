@@ -12,6 +12,7 @@ import (
 // execution is one physical execution of a step.
 type execution struct {
 	step       string
+	number     int32 // of its step, by numberSteps
 	node       *node // its own span; nil where that never came or no span stands for it
 	trace      schema.TraceID
 	task       *task // what all attempts of its task share, nil without an engine
@@ -92,6 +93,7 @@ func (a *account) findExecutions() {
 	a.nest()
 	a.nestExecutions()
 	slices.SortFunc(a.executions, compareExecutions)
+	a.numberSteps()
 }
 
 func compareExecutions(x, y *execution) int {

@@ -301,11 +301,6 @@ func splitByGraphRoot(g *runGroup) []*runGroup {
 // graphRoots finds the roots of graphs in a trace, and how many there are: 0 if two
 // roots are of one graph.
 func graphRoots(list spanList) (isRoot []bool, count int) {
-	type task struct {
-		scope string // its instrumentation
-		root  int32
-	}
-	tasks := make(map[string]task)
 	isRoot = make([]bool, len(list.spans))
 	mark := func(i int32) {
 		if !isRoot[i] {
@@ -317,22 +312,43 @@ func graphRoots(list spanList) (isRoot []bool, count int) {
 		if s.GraphRoot && s.TaskKey == "" {
 			mark(int32(i))
 		}
-		if s.TaskKey == "" || list.parents[i] < 0 || strings.Contains(s.TaskKey, "|") {
+		if root := graphOf(list, i); root >= 0 {
+			mark(root)
+		}
+	}
+	if count < 2 {
+		return isRoot, count
+	}
+	type task struct {
+		scope string // its instrumentation
+		root  int32
+	}
+	tasks := make(map[string]task)
+	for i, s := range list.spans {
+		root := graphOf(list, i)
+		if root < 0 {
 			continue
 		}
-		parent := list.parents[i]
-		if p := list.spans[parent]; p.TaskKey != "" || p.Role != schema.RoleChain {
-			continue
-		}
-		mark(parent)
 		// Two instrumentations show one graph, or a graph goes on from its checkpoint: one run.
-		if first, seen := tasks[s.TaskKey]; seen && (first.scope != s.Scope || first.root != parent) {
+		if first, seen := tasks[s.TaskKey]; seen && (first.scope != s.Scope || first.root != root) {
 			return nil, 0
 		} else if !seen {
-			tasks[s.TaskKey] = task{s.Scope, parent}
+			tasks[s.TaskKey] = task{s.Scope, root}
 		}
 	}
 	return isRoot, count
+}
+
+// graphOf is the root of the graph that span i is a task of, -1 if it is none.
+func graphOf(list spanList, i int) int32 {
+	s, parent := list.spans[i], list.parents[i]
+	if s.TaskKey == "" || parent < 0 || strings.Contains(s.TaskKey, "|") {
+		return -1
+	}
+	if p := list.spans[parent]; p.TaskKey != "" || p.Role != schema.RoleChain {
+		return -1
+	}
+	return parent
 }
 
 // outermostChains finds for every span the outermost span of a framework that it is

@@ -43,7 +43,7 @@ var hiddenBy = map[string]layerSet{
 }
 
 // writeRetries sets the layers of a step.
-func (a *account) writeRetries(s *Step, charges map[string]int, executions []*execution) {
+func (a *account) writeRetries(s *Step, charges *chargeCounts, executions []*execution) {
 	var hidden layerSet
 	numbered := false
 	for _, e := range executions {
@@ -56,25 +56,27 @@ func (a *account) writeRetries(s *Step, charges map[string]int, executions []*ex
 	if hidden&hidesModels != 0 && s.Calls == 0 {
 		hidden |= hidesCall
 	}
+	numbers := new([7]int) // one allocation for all
 	number := func(l Layer, bit layerSet) *int {
-		n := charges[string(l)]
-		if hidden&bit != 0 && (n == 0 || hidden&unreliable != 0) {
+		n := &numbers[chargeAt(string(l))]
+		*n = charges.of(string(l))
+		if hidden&bit != 0 && (*n == 0 || hidden&unreliable != 0) {
 			return nil
 		}
-		return &n
+		return n
 	}
 	s.Retries = Retries{
 		Transport: number(LayerTransport, hidesTransport), Call: number(LayerCall, hidesCall), Node: number(LayerNode, hidesNode),
 		Orchestrator: number(LayerOrchestrator, hidesOrchestrator), Worker: number(LayerWorker, hidesWorker),
 	}
-	total, known := 0, false
+	total, known := &numbers[0], false
 	for _, n := range []*int{s.Retries.Transport, s.Retries.Call, s.Retries.Node, s.Retries.Orchestrator, s.Retries.Worker} {
 		if n != nil {
-			total, known = total+*n, true
+			*total, known = *total+*n, true
 		}
 	}
 	if known {
-		s.RetriesTotal = &total
+		s.RetriesTotal = total
 	}
 }
 

@@ -47,18 +47,18 @@ func (a *account) judgeRun() {
 		}
 	}
 	// What came last of each task, or of each step without one, in time's order.
-	last := make(map[string]*execution)
+	last := make([]*execution, a.steps)
 	tasks := &a.tree.tasks
 	tasks.begin()
 	for _, e := range a.executions {
 		if e.task != nil {
 			tasks.note(e.task.anywhere, e)
 		} else {
-			last[e.step] = e
+			last[e.number] = e
 		}
 	}
 	for _, e := range last {
-		end.interrupted = end.interrupted || e.ending == EndingInterrupted
+		end.interrupted = end.interrupted || e != nil && e.ending == EndingInterrupted
 	}
 	for _, t := range tasks.all {
 		e := tasks.noted(t)
@@ -157,13 +157,13 @@ func (v *visit) last() *execution { return v.executions[len(v.executions)-1] }
 func (v *visit) start() int64     { return v.executions[0].start }
 
 // visitsOf are the visits among the executions of one step, by their entry.
-func visitsOf(list []*execution) []*visit {
-	var out []*visit
-	for _, e := range list {
+func visitsOf(list []*execution) []visit {
+	out := make([]visit, 0, len(list))
+	for i, e := range list {
 		if e.charge != "" || e.fallback {
 			continue
 		}
-		v := &visit{executions: []*execution{e}}
+		v := visit{executions: list[i : i+1 : i+1]}
 		for n := e.next; n != nil && (n.charge != "" || n.fallback); n = n.next {
 			v.executions = append(v.executions, n)
 		}
@@ -231,13 +231,14 @@ var worstFirst = []Outcome{OutcomeFailedAfterRetry, OutcomeFailed, OutcomeHandle
 	OutcomeByFallback, OutcomeAfterRetry, OutcomeFirstTry}
 
 // stepOutcome is the outcome of the last visit, in a fan-out the worst.
-func (a *account) stepOutcome(visits []*visit) Outcome {
+func (a *account) stepOutcome(visits []visit) Outcome {
 	if len(visits) == 0 {
 		return OutcomeUnknown
 	}
-	last := visits[len(visits)-1]
+	last := &visits[len(visits)-1]
 	worst := last.outcome()
-	for _, v := range visits[:len(visits)-1] {
+	for i := range visits[:len(visits)-1] {
+		v := &visits[i]
 		sideBySide := v.last().end > last.start()+a.tree.slack || a.fannedOut(last.executions[0], v.executions[0])
 		if sideBySide && slices.Index(worstFirst, v.outcome()) < slices.Index(worstFirst, worst) {
 			worst = v.outcome()

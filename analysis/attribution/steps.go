@@ -10,30 +10,22 @@ import (
 
 // writeSteps sums every step's rows and judges its visits.
 func (a *account) writeSteps(run *Run) {
-	bySteps := make(map[string][]*execution)
-	var order []string
-	for _, e := range a.executions {
-		if e.view {
-			continue
-		}
-		if _, ok := bySteps[e.step]; !ok {
-			order = append(order, e.step)
-		}
-		bySteps[e.step] = append(bySteps[e.step], e)
-	}
-	for _, name := range order {
-		run.Steps = append(run.Steps, a.stepOf(run, name, bySteps[name]))
+	groups := a.bySteps(isView)
+	run.Steps = make([]Step, len(groups))
+	var errors errorCounts
+	for i, g := range groups {
+		a.writeStep(&run.Steps[i], run, g, &errors)
 	}
 }
 
-func (a *account) stepOf(run *Run, name string, executions []*execution) Step {
-	s := Step{Step: name, Evidence: []Evidence{}, Errors: []ErrorCount{}, StartNs: executions[0].start}
-	charges := make(map[string]int)
-	errors := make(map[ErrorCount]int)
+func (a *account) writeStep(s *Step, run *Run, group stepGroup, errors *errorCounts) {
+	name, executions := group.name, group.executions
+	*s = Step{Step: name, Evidence: []Evidence{}, Errors: []ErrorCount{}, StartNs: executions[0].start}
+	var charges chargeCounts
 	var cost float64
 	costKnown := false
 	sum := func(row *Attempt) {
-		charges[row.Charge]++
+		charges.add(row.Charge)
 		if row.Charge != "" && !slices.Contains(s.Evidence, row.Evidence) {
 			s.Evidence = append(s.Evidence, row.Evidence)
 		}
@@ -77,7 +69,7 @@ func (a *account) stepOf(run *Run, name string, executions []*execution) Step {
 			sum(row)
 			if row.Ending == EndingFailed && (row.Grain != GrainHTTP || run.Attempts[max(row.Parent, 0)].Grain == GrainExecution) ||
 				row.Ending == EndingUnknown && row.ErrorClass != "" {
-				errors[ErrorCount{Class: row.ErrorClass, HTTPStatus: row.HTTPStatus}]++
+				errors.add(row.ErrorClass, row.HTTPStatus)
 				failedCall = true
 			}
 			op := c.op.resolve()
@@ -93,33 +85,95 @@ func (a *account) stepOf(run *Run, name string, executions []*execution) Step {
 			}
 		}
 		if e.ending == EndingFailed && !failedCall && !slices.ContainsFunc(e.inner, func(in *execution) bool { return in.ending == EndingFailed }) {
-			errors[ErrorCount{Class: e.errorClass, HTTPStatus: e.httpStatus}]++
+			errors.add(e.errorClass, e.httpStatus)
 		}
 	}
 	if costKnown {
-		s.Wasted.CostUSD = &cost
+		s.Wasted.CostUSD = new(cost)
 	}
 	visits := visitsOf(executions)
-	s.Visits = s.Executions - charges[string(LayerNode)] - charges[string(LayerOrchestrator)] - charges[string(LayerWorker)]
-	a.writeVisits(run, &s, visits)
-	s.Fallbacks = charges[ChargeFallback]
+	s.Visits = s.Executions - charges.of(string(LayerNode)) - charges.of(string(LayerOrchestrator)) - charges.of(string(LayerWorker))
+	a.writeVisits(run, s, visits)
+	s.Fallbacks = charges.of(ChargeFallback)
 	if s.Operations > 0 {
 		s.FallbackRate = float64(s.FallbackOperations) / float64(s.Operations)
 	}
-	a.writeRetries(&s, charges, executions)
+	a.writeRetries(s, &charges, executions)
 	s.Outcome = a.stepOutcome(visits)
 	s.StepLimit = a.stepLimit(name, executions)
 	s.OverBudget = s.RetriesTotal != nil && s.StepLimit > 0 && *s.RetriesTotal > s.StepLimit
-	a.factorise(&s, visits, executions)
+	a.factorise(s, visits, executions)
 	slices.Sort(s.Evidence)
-	for e, n := range errors {
-		e.Count = n
-		s.Errors = append(s.Errors, e)
+	s.Errors = errors.take(s.Errors)
+}
+
+// chargeCounts is how many attempts bear each charge.
+type chargeCounts [7]int
+
+func (c *chargeCounts) add(charge string)    { c[chargeAt(charge)]++ }
+func (c *chargeCounts) of(charge string) int { return c[chargeAt(charge)] }
+
+func chargeAt(charge string) int {
+	switch charge {
+	case string(LayerTransport):
+		return 1
+	case string(LayerCall):
+		return 2
+	case string(LayerNode):
+		return 3
+	case string(LayerOrchestrator):
+		return 4
+	case string(LayerWorker):
+		return 5
+	case ChargeFallback:
+		return 6
 	}
-	slices.SortFunc(s.Errors, func(x, y ErrorCount) int {
+	return 0
+}
+
+// errorCounts counts the errors of one step; most meet few classes.
+type errorCounts struct {
+	counts []ErrorCount
+	at     map[ErrorCount]int // by class and status, made when there are many
+}
+
+const fewErrors = 8
+
+func (c *errorCounts) add(class string, status int) {
+	if len(c.counts) <= fewErrors {
+		for i := range c.counts {
+			if have := &c.counts[i]; have.Class == class && have.HTTPStatus == status {
+				have.Count++
+				return
+			}
+		}
+		c.counts = append(c.counts, ErrorCount{class, status, 1})
+		return
+	}
+	if c.at == nil {
+		c.at = make(map[ErrorCount]int)
+		for i, have := range c.counts {
+			c.at[ErrorCount{Class: have.Class, HTTPStatus: have.HTTPStatus}] = i
+		}
+	}
+	key := ErrorCount{Class: class, HTTPStatus: status}
+	i, ok := c.at[key]
+	if !ok {
+		i = len(c.counts)
+		c.at[key] = i
+		c.counts = append(c.counts, key)
+	}
+	c.counts[i].Count++
+}
+
+// take adds what was counted to list, the most frequent first, and begins anew.
+func (c *errorCounts) take(list []ErrorCount) []ErrorCount {
+	list = append(list, c.counts...)
+	c.counts, c.at = c.counts[:0], nil
+	slices.SortFunc(list, func(x, y ErrorCount) int {
 		return cmp.Or(-cmp.Compare(x.Count, y.Count), strings.Compare(x.Class, y.Class), cmp.Compare(x.HTTPStatus, y.HTTPStatus))
 	})
-	return s
+	return list
 }
 
 func (t *Tokens) add(row *Attempt) {
@@ -137,12 +191,13 @@ func (o *operation) hasCall() bool {
 
 // writeVisits adds the visits as operations; they count as the step's operations
 // where it makes no model calls.
-func (a *account) writeVisits(run *Run, s *Step, visits []*visit) {
+func (a *account) writeVisits(run *Run, s *Step, visits []visit) {
 	counts := s.Calls == 0
 	if counts {
 		s.Operations = len(visits)
 	}
-	for _, v := range visits {
+	for i := range visits {
+		v := &visits[i]
 		last := v.last()
 		op := Operation{
 			Step: s.Step, Grain: GrainExecution, TraceID: last.trace, Outcome: v.outcome(), Attempts: len(v.executions),
@@ -202,9 +257,10 @@ func (a *account) stepLimit(name string, executions []*execution) int {
 
 // factorise finds the largest number of attempts in each layer, and what the stated
 // limits allow at worst.
-func (a *account) factorise(s *Step, visits []*visit, executions []*execution) {
+func (a *account) factorise(s *Step, visits []visit, executions []*execution) {
 	worker, orchestrator, node, call, transport := 1, 1, 1, 1, 1
-	for _, v := range visits {
+	for i := range visits {
+		v := &visits[i]
 		workers, rounds, nodes := 1, 1, 1
 		for _, e := range v.executions {
 			switch e.charge {

@@ -81,39 +81,32 @@ func (a *account) inside(host *execution, at int64) *execution {
 
 // writeRows lists all attempts, by time, each after the one that encloses it.
 func (a *account) writeRows(run *Run) {
+	// What decides the order is gathered first, without pointers.
 	type row struct {
 		start, end int64
-		kind       int // of one instant, the executions by their depth, then the calls
-		trace      *schema.TraceID
-		span       schema.SpanID
-		exec       *execution
-		call       *callAttempt
-		order      int
+		kind       int   // of one instant, the executions by their depth, then the calls
+		at         int32 // among the executions, and behind them the calls
 	}
 	rows := make([]row, 0, len(a.executions)+len(a.calls))
-	for _, e := range a.executions {
+	operations := 0
+	for i, e := range a.executions {
 		if e.view {
 			continue
 		}
-		r := row{start: e.start, end: e.end, kind: e.depth(), trace: &e.trace, exec: e}
-		if e.node != nil {
-			r.span = e.node.SpanID
+		rows = append(rows, row{start: e.start, end: e.end, kind: e.depth(), at: int32(i)})
+		if e.charge == "" && !e.fallback {
+			operations++
 		}
-		rows = append(rows, r)
 	}
-	for _, c := range a.calls {
+	for i, c := range a.calls {
 		if c.exec.view {
 			c.exec = a.inside(c.exec, c.start)
 		}
 		c.exec.calls = append(c.exec.calls, c)
-		r := row{start: c.start, end: c.end, kind: math.MaxInt, trace: &c.exec.trace, call: c}
-		if c.node != nil {
-			r.span = c.node.SpanID
+		rows = append(rows, row{start: c.start, end: c.end, kind: math.MaxInt, at: int32(len(a.executions) + i)})
+		if c.op.resolve().attempts[0] == c {
+			operations++
 		}
-		rows = append(rows, r)
-	}
-	for i := range rows {
-		rows[i].order = i
 	}
 	slices.SortFunc(rows, func(x, y row) int {
 		switch {
@@ -124,13 +117,7 @@ func (a *account) writeRows(run *Run) {
 		case x.end != y.end:
 			return cmp.Compare(y.end, x.end) // the longer one first
 		}
-		if c := bytes.Compare(x.trace[:], y.trace[:]); c != 0 {
-			return c
-		}
-		if c := bytes.Compare(x.span[:], y.span[:]); c != 0 {
-			return c
-		}
-		return cmp.Or(strings.Compare(rowName(x.exec, x.call), rowName(y.exec, y.call)), cmp.Compare(x.order, y.order))
+		return a.compareRows(x.at, y.at)
 	})
 	for _, n := range a.tree.nodes { // parents before children
 		if p := n.parent; p != nil && p.exec == n.exec {
@@ -140,19 +127,20 @@ func (a *account) writeRows(run *Run) {
 		}
 	}
 	for i, r := range rows {
-		if r.exec != nil {
-			r.exec.index = i
+		if e, c := a.rowAt(r.at); e != nil {
+			e.index = i
 		} else {
-			r.call.index = i
+			c.index = i
 		}
 	}
 	run.Attempts = make([]Attempt, 0, len(rows))
+	run.Operations = make([]Operation, 0, operations)
 	for _, r := range rows {
-		if r.exec != nil {
-			run.Attempts = append(run.Attempts, a.executionRow(r.exec))
+		e, c := a.rowAt(r.at)
+		if e != nil {
+			run.Attempts = append(run.Attempts, a.executionRow(e))
 			continue
 		}
-		c := r.call
 		op := c.op.resolve()
 		if !op.written {
 			op.index, op.written = len(run.Operations), true
@@ -162,6 +150,33 @@ func (a *account) writeRows(run *Run) {
 		out.Operation = op.index
 		run.Attempts = append(run.Attempts, out)
 	}
+}
+
+// rowAt is the execution or the call that a row of writeRows stands for.
+func (a *account) rowAt(at int32) (*execution, *callAttempt) {
+	if int(at) < len(a.executions) {
+		return a.executions[at], nil
+	}
+	return nil, a.calls[int(at)-len(a.executions)]
+}
+
+// compareRows orders rows of one instant and length.
+func (a *account) compareRows(x, y int32) int {
+	identity := func(e *execution, c *callAttempt) (trace schema.TraceID, span schema.SpanID, name string) {
+		var n *node
+		if e != nil {
+			trace, n = e.trace, e.node
+		} else {
+			trace, n = c.exec.trace, c.node
+		}
+		if n != nil {
+			span = n.SpanID
+		}
+		return trace, span, rowName(e, c)
+	}
+	trace, span, name := identity(a.rowAt(x))
+	otherTrace, otherSpan, otherName := identity(a.rowAt(y))
+	return cmp.Or(bytes.Compare(trace[:], otherTrace[:]), bytes.Compare(span[:], otherSpan[:]), strings.Compare(name, otherName), cmp.Compare(x, y))
 }
 
 func rowName(e *execution, c *callAttempt) string {

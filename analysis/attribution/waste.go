@@ -1,10 +1,13 @@
 package attribution
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+)
 
 // lostAttempt is an outermost attempt that did not contribute to a success.
 type lostAttempt struct {
-	step       string
+	step       int32 // its number
 	start, end int64
 	exec       *execution   // the row that its time stands on: an execution's,
 	call       *callAttempt // or a call's
@@ -13,10 +16,10 @@ type lostAttempt struct {
 // markWaste finds what lay below lost attempts, and the time of the outermost ones,
 // each instant counted once per step.
 func (a *account) markWaste() {
-	var outermost []*lostAttempt
+	var outermost []lostAttempt
 	for _, e := range a.executions {
 		if e.lost && !e.view && !insideLost(e.outer) {
-			outermost = append(outermost, &lostAttempt{step: e.step, start: e.start, end: e.end, exec: e})
+			outermost = append(outermost, lostAttempt{step: e.number, start: e.start, end: e.end, exec: e})
 		}
 	}
 	for _, n := range a.tree.nodes {
@@ -31,7 +34,7 @@ func (a *account) markWaste() {
 		case n.unitLost || n.attempt != nil && n.attempt.failed:
 			n.lost = true
 			if row := orAttempt(n.attempt, n.lead); row != nil {
-				outermost = append(outermost, &lostAttempt{step: n.exec.step, start: n.StartNs, end: n.EndNs, call: row})
+				outermost = append(outermost, lostAttempt{step: n.exec.number, start: n.StartNs, end: n.EndNs, call: row})
 			}
 		}
 	}
@@ -81,30 +84,28 @@ func orAttempt(c, other *callAttempt) *callAttempt {
 }
 
 // countOnce gives every lost attempt the part of its time that no other of its step has.
-func countOnce(lost []*lostAttempt) {
-	byStep := make(map[string][]*lostAttempt)
-	for _, l := range lost {
-		byStep[l.step] = append(byStep[l.step], l)
-	}
-	for _, list := range byStep {
-		slices.SortStableFunc(list, func(x, y *lostAttempt) int {
-			if x.start != y.start {
-				if x.start < y.start {
-					return -1
-				}
-				return 1
-			}
-			return int(max(-1, min(1, x.end-y.end)))
-		})
-		var until int64
-		for _, l := range list {
-			own := max(0, l.end-max(l.start, until))
-			until = max(until, l.end)
-			if l.exec != nil {
-				l.exec.wastedNs += own
-			} else {
-				l.call.wastedNs += own
-			}
+func countOnce(lost []lostAttempt) {
+	slices.SortStableFunc(lost, func(x, y lostAttempt) int {
+		switch {
+		case x.step != y.step:
+			return cmp.Compare(x.step, y.step)
+		case x.start != y.start:
+			return cmp.Compare(x.start, y.start)
+		}
+		return cmp.Compare(x.end, y.end)
+	})
+	var until int64
+	for i := range lost {
+		l := &lost[i]
+		if i == 0 || l.step != lost[i-1].step {
+			until = 0
+		}
+		own := max(0, l.end-max(l.start, until))
+		until = max(until, l.end)
+		if l.exec != nil {
+			l.exec.wastedNs += own
+		} else {
+			l.call.wastedNs += own
 		}
 	}
 }
