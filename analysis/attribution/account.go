@@ -59,6 +59,8 @@ type account struct {
 	steps       int // how many they are of
 	calls       []*callAttempt
 	cells       []callCell          // of calls to come
+	sequences   []sequence          // the same
+	blank       []execution         // the same
 	sites       []sitePlace         // of the spans of the tree, once somebody asked
 	failedModel map[*execution]bool // a model call in it failed
 	models      modelNames

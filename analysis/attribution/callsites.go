@@ -1,7 +1,6 @@
 package attribution
 
 import (
-	"regexp"
 	"slices"
 	"strings"
 
@@ -53,7 +52,7 @@ func (a *account) findCallSites() {
 		}
 		e := last[key]
 		if e == nil || !failedUnit(e.members[len(e.members)-1]) || top.StartNs < e.end-a.tree.slack {
-			e = a.add(&execution{step: name, trace: top.TraceID, site: true, start: top.StartNs, end: top.EndNs})
+			e = a.add(execution{step: name, trace: top.TraceID, site: true, start: top.StartNs, end: top.EndNs})
 			last[key] = e
 		}
 		e.join(top)
@@ -105,12 +104,22 @@ func (a *account) mayStillRun() bool {
 	return a.opts.AtNs-last <= a.opts.OrphanAfterNs
 }
 
-var numbers = regexp.MustCompile(`\d+`)
-
 // numberless makes one name of names that differ in a number only.
 func numberless(name string) string {
-	if !strings.ContainsAny(name, "0123456789") {
+	first := strings.IndexFunc(name, isDigit)
+	if first < 0 {
 		return name
 	}
-	return strings.TrimSpace(numbers.ReplaceAllString(name, "#"))
+	out := make([]byte, 0, len(name))
+	for i := range len(name) {
+		switch {
+		case !isDigit(rune(name[i])):
+			out = append(out, name[i])
+		case i == 0 || !isDigit(rune(name[i-1])):
+			out = append(out, '#')
+		}
+	}
+	return strings.TrimSpace(string(out))
 }
+
+func isDigit(r rune) bool { return '0' <= r && r <= '9' }

@@ -51,6 +51,7 @@ type execution struct {
 	errorClass string
 	httpStatus int
 
+	nest       int8 // how far cutNests is
 	depthKnown bool // depth is counted
 	levels     int  // executions around it
 	lostKnown  bool // insideLost is decided
@@ -60,11 +61,12 @@ type execution struct {
 	wastedNs int64 // its own part of the time of outermost lost attempts
 	waitNs   int64 // since the end of the attempt it repeats
 
-	limits   map[Layer]int // attempts that each layer allows, as spans in it state
-	calls    []*callAttempt
-	index    int // in Run.Attempts
-	hidden   layerSet
-	numbered bool // its clients number their attempts
+	limits    map[Layer]int  // attempts that each layer allows, as spans in it state
+	calls     []*callAttempt // by writeRows
+	callCount int
+	index     int // in Run.Attempts
+	hidden    layerSet
+	numbered  bool // its clients number their attempts
 }
 
 // startsAfter tells whether e began when other had ended, give or take the clocks' grain.
@@ -123,7 +125,14 @@ func compareIdentity(x, y *node) int {
 	return bytes.Compare(a[:], b[:])
 }
 
-func (a *account) add(e *execution) *execution {
+// add makes an execution known: a copy of e, from a block of many.
+func (a *account) add(from execution) *execution {
+	if len(a.blank) == 0 {
+		a.blank = make([]execution, min(max(4, len(a.executions)), 256))
+	}
+	e := &a.blank[0]
+	a.blank = a.blank[1:]
+	*e = from
 	if e.node != nil {
 		e.start, e.end = e.node.StartNs, e.node.EndNs
 		e.trace = e.node.TraceID
@@ -187,18 +196,18 @@ func (a *account) nestExecutions() {
 // say so of each other.
 func (a *account) cutNests() {
 	const walked, sound = 1, 2
-	state := make(map[*execution]int8, len(a.executions))
+	var path []*execution
 	for _, e := range a.executions {
-		var path []*execution
-		for x := e; x != nil && state[x] != sound; x = x.outer {
-			state[x] = walked
+		path = path[:0]
+		for x := e; x != nil && x.nest != sound; x = x.outer {
+			x.nest = walked
 			path = append(path, x)
-			if x.outer != nil && state[x.outer] == walked {
+			if x.outer != nil && x.outer.nest == walked {
 				x.outer = nil
 			}
 		}
 		for _, x := range path {
-			state[x] = sound
+			x.nest = sound
 		}
 	}
 }

@@ -13,7 +13,7 @@ func (a *account) findFunctionSteps() bool {
 		if !isFunctionStep(n) || below(n, func(p *node) bool { return isFunctionStep(p) && p.Node == n.Node }) {
 			continue // a function that calls itself is one execution
 		}
-		a.add(&execution{step: n.Node, node: n, function: true})
+		a.add(execution{step: n.Node, node: n, function: true})
 	}
 	return len(a.executions) > 0
 }

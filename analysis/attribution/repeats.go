@@ -22,6 +22,7 @@ type sequence struct {
 	ordinal int
 	failing bool     // its last attempt failed
 	tried   []string // the models asked in this round: going back to one begins another
+	first   [2]string
 }
 
 // tries notes the models that unit u asks.
@@ -36,8 +37,13 @@ func (s *sequence) tries(u *node, newRound bool) {
 	}
 }
 
-func begin(u *node, ordinal int) *sequence {
-	s := &sequence{last: u, ordinal: ordinal}
+func (a *account) sequence(u *node, ordinal int) *sequence {
+	if len(a.sequences) == 0 { // one allocation for many
+		a.sequences = make([]sequence, min(max(16, len(a.calls)/4), 1024))
+	}
+	s := &a.sequences[0]
+	a.sequences = a.sequences[1:]
+	s.last, s.ordinal, s.tried = u, ordinal, s.first[:0]
 	s.tries(u, true)
 	return s
 }
@@ -52,7 +58,7 @@ func (a *account) relate(siblings []*node, parent *node) {
 		return // nothing to be a repeat of, and it says nothing
 	}
 	wrapper := parent != nil && parent.FallbackWrapper && !wrapsItsOwnKind(parent)
-	var open sequences
+	open := sequences{numbered: slices.ContainsFunc(siblings, func(u *node) bool { return u.stated >= 2 })}
 	var units []*node
 	var inferred []*callAttempt
 	for _, u := range siblings {
@@ -92,12 +98,12 @@ func (a *account) relate(siblings []*node, parent *node) {
 				c.from, c.reason, c.ordinal = u.FallbackFrom, u.FallbackReason, max(1, explicit)
 				c.unit = u
 			}
-			open.begin(begin(u, max(1, explicit)))
+			open.begin(a.sequence(u, max(1, explicit)))
 		default:
 			if explicit == 1 && u.lead == nil && u.attempt == nil {
 				a.attemptOf(u, GrainWork)
 			}
-			open.begin(begin(u, max(1, explicit)))
+			open.begin(a.sequence(u, max(1, explicit)))
 		}
 	}
 	// A wrapper that holds nothing but the attempts of one thing is itself the evidence.
@@ -116,8 +122,14 @@ type sequences struct {
 	failed []*sequence            // whose last attempt failed, by its time
 	named  map[string][]*sequence // all, by the name of their attempts; made when it is asked for
 
-	all   []*sequence // in the order their attempts ended, and the names of these
-	bases []string
+	numbered bool    // somebody asks for names
+	all      []named // in the order their attempts ended
+}
+
+// named is a sequence under the name of one of its attempts.
+type named struct {
+	sequence *sequence
+	base     string
 }
 
 func (o *sequences) begin(s *sequence) {
@@ -128,8 +140,9 @@ func (o *sequences) begin(s *sequence) {
 
 // ended notes how the last attempt of a sequence ended.
 func (o *sequences) ended(s *sequence) {
-	o.all = append(o.all, s)
-	o.bases = append(o.bases, s.last.base) // a fallback has a name of its own
+	if o.numbered {
+		o.all = append(o.all, named{s, s.last.base}) // a fallback has a name of its own
+	}
 	s.failing = false
 	if invitesAnother(s.last) {
 		s.failing = true
@@ -142,12 +155,12 @@ func (o *sequences) ofName(base string) []*sequence {
 	if o.named == nil {
 		o.named = make(map[string][]*sequence)
 	}
-	for i, s := range o.all {
-		if list := o.named[o.bases[i]]; len(list) == 0 || list[len(list)-1] != s {
-			o.named[o.bases[i]] = append(list, s)
+	for _, n := range o.all {
+		if list := o.named[n.base]; len(list) == 0 || list[len(list)-1] != n.sequence {
+			o.named[n.base] = append(list, n.sequence)
 		}
 	}
-	o.all, o.bases = o.all[:0], o.bases[:0]
+	o.all = o.all[:0]
 	return o.named[base]
 }
 

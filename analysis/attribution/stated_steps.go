@@ -117,7 +117,7 @@ func (a *account) findExplicitExecutions() {
 		if host := n.exec; host != nil && host.engine && host.step == n.Step {
 			host.view = true
 		}
-		a.add(&execution{step: n.Step, node: n})
+		a.add(execution{step: n.Step, node: n})
 		stands(n)
 	}
 }
@@ -152,7 +152,7 @@ func (a *account) findStepsOfCalls() {
 		key := place{n.TraceID, n.ParentID, n.Step}
 		e, ok := made[key]
 		if !ok {
-			e = a.add(&execution{step: n.Step, trace: n.TraceID, start: n.StartNs, end: n.EndNs, unfinished: n.orphan})
+			e = a.add(execution{step: n.Step, trace: n.TraceID, start: n.StartNs, end: n.EndNs, unfinished: n.orphan})
 			made[key] = e
 		}
 		e.join(n)

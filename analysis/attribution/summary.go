@@ -98,10 +98,17 @@ func (a *account) writeRows(run *Run) {
 			operations++
 		}
 	}
-	for i, c := range a.calls {
+	for _, c := range a.calls {
 		if c.exec.view {
 			c.exec = a.inside(c.exec, c.start)
 		}
+		c.exec.callCount++
+	}
+	places := make([]*callAttempt, len(a.calls)) // one allocation for all executions
+	for _, e := range a.executions {
+		e.calls, places = places[:0:e.callCount], places[e.callCount:]
+	}
+	for i, c := range a.calls {
 		c.exec.calls = append(c.exec.calls, c)
 		rows = append(rows, row{start: c.start, end: c.end, kind: math.MaxInt, at: int32(len(a.executions) + i)})
 		if c.op.resolve().attempts[0] == c {

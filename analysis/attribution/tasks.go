@@ -64,7 +64,7 @@ func (a *account) findEngineExecutions() {
 	var handlers []*node
 	for _, n := range a.tree.nodes {
 		if isNodeRun(n) {
-			tasks.note(n.task, a.add(&execution{step: n.Node, node: n, task: n.task, engine: true}))
+			tasks.note(n.task, a.add(execution{step: n.Node, node: n, task: n.task, engine: true}))
 		} else if errorHandled(n) != "" && (n.parent == nil || n.parent.task != n.task) {
 			handlers = append(handlers, n)
 		}
@@ -147,7 +147,7 @@ func (a *account) findOrphanedExecutions() {
 				if step == "" {
 					step = n.Node
 				}
-				e = a.add(&execution{step: step, trace: n.TraceID, task: n.task, engine: true, start: n.StartNs, end: n.EndNs})
+				e = a.add(execution{step: step, trace: n.TraceID, task: n.task, engine: true, start: n.StartNs, end: n.EndNs})
 				n.task.unseen = e
 			}
 		}
@@ -169,7 +169,7 @@ func (a *account) findOrphanedExecutions() {
 			if outer := around.unseen; outer != nil {
 				outer.start, outer.end = min(outer.start, e.start), max(outer.end, e.end)
 			} else if known := around.executions; len(known) == 0 || e.start > known[len(known)-1].end {
-				around.unseen = a.add(&execution{step: step, trace: e.trace, task: around, engine: true, start: e.start, end: e.end})
+				around.unseen = a.add(execution{step: step, trace: e.trace, task: around, engine: true, start: e.start, end: e.end})
 			}
 		}
 	}

@@ -9,8 +9,9 @@ import (
 // foldToolViews leaves one of two spans in which two instrumentations report one call
 // of a tool: the one that lies in the other's time, beside it or below it.
 func (t *tree) foldToolViews() {
+	var tools, below []*node
 	for _, p := range t.nodes {
-		var tools, below []*node
+		tools, below = tools[:0], below[:0]
 		mixed := false
 		for _, c := range p.children {
 			if c.Role != schema.RoleTool {

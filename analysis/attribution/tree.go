@@ -87,7 +87,12 @@ func plant(list spanList, opts Options) *tree {
 	children := make([]int32, len(all)) // how many each has
 	kept := 0
 	for i, s := range list.spans {
-		all[i].base, all[i].stated = numberless(s.Name), s.Attempt
+		if i > 0 && s.Name == list.spans[i-1].Name {
+			all[i].base = all[i-1].base
+		} else {
+			all[i].base = numberless(s.Name)
+		}
+		all[i].stated = s.Attempt
 		all[i].standFor(s)
 		if s.TaskKey != "" {
 			all[i].task = t.tasks.of(s.TraceID, s.TaskKey)
@@ -341,8 +346,9 @@ func (t *tree) laneFor(c *node, batch []*node) *node {
 // holds it in time: two views of one request are one call, the innermost.
 func (t *tree) nestViews() {
 	into := make(map[*node]*node)
+	var models []*node
 	for _, p := range t.nodes {
-		var models []*node
+		models = models[:0]
 		mixed := false
 		for _, c := range p.children {
 			if c.Role == schema.RoleModel {
