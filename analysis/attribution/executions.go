@@ -23,6 +23,7 @@ type execution struct {
 	counter    bool  // known only because a later attempt's number says it was there
 	named      bool  // an engine's, under the name that the application gives it
 	view       bool  // a node run whose executions the application's own spans show: their container
+	own        *execution // of a view, the first that it contains
 	outer      *execution
 	inner      []*execution
 	members    []*node // the spans that hang directly below it, where it has no span of its own

@@ -114,10 +114,13 @@ func (a *account) findExplicitExecutions() {
 			continue
 		}
 		// Explicit spans inside a node run of the same step are its executions.
+		e := a.add(execution{step: n.Step, node: n})
 		if host := n.exec; host != nil && host.engine && host.step == n.Step {
 			host.view = true
+			if host.own == nil {
+				host.own = e
+			}
 		}
-		a.add(execution{step: n.Step, node: n})
 		stands(n)
 	}
 }

@@ -63,7 +63,7 @@ func (a *account) describe(run *Run) {
 // call at an instant belongs to: the last that had begun, else the first.
 func (a *account) inside(host *execution, at int64) *execution {
 	holds := func(e *execution) bool {
-		return !e.view && e.step == host.step && e.trace == host.trace && e.start >= host.start && e.start <= host.end
+		return !e.view && e.step == host.step && e.trace == host.trace && (e.outer == host || e.start >= host.start && e.start <= host.end)
 	}
 	after, _ := slices.BinarySearchFunc(a.executions, at+1, func(e *execution, at int64) int { return cmp.Compare(e.start, at) })
 	for i := after - 1; i >= max(0, after-maxSiblings); i-- {
@@ -76,7 +76,7 @@ func (a *account) inside(host *execution, at int64) *execution {
 			return a.executions[i]
 		}
 	}
-	return host
+	return host.own
 }
 
 // writeRows lists all attempts, by time, each after the one that encloses it.
