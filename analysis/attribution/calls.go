@@ -69,6 +69,13 @@ func (o *operation) absorb(other *operation) {
 
 // findCalls finds the attempts below steps, and which of them repeat or replace others.
 func (a *account) findCalls() {
+	work := 0
+	for _, n := range a.tree.nodes {
+		if grainOf(n) != "" {
+			work++
+		}
+	}
+	a.calls = make([]*callAttempt, 0, work)
 	for i := len(a.tree.nodes) - 1; i >= 0; i-- { // children before parents
 		n := a.tree.nodes[i]
 		n.modelled = n.Role == schema.RoleModel && !n.shadow

@@ -15,14 +15,14 @@ type execution struct {
 	number     int32 // of its step, by numberSteps
 	node       *node // its own span; nil where that never came or no span stands for it
 	trace      schema.TraceID
-	task       *task // what all attempts of its task share, nil without an engine
-	engine     bool  // known by an engine's task id
-	site       bool  // a call site standing in for a step
-	function   bool  // a function that the application marked, standing in for a step
-	unfinished bool  // its calls came, what is around them never did
-	counter    bool  // known only because a later attempt's number says it was there
-	named      bool  // an engine's, under the name that the application gives it
-	view       bool  // a node run whose executions the application's own spans show: their container
+	task       *task      // what all attempts of its task share, nil without an engine
+	engine     bool       // known by an engine's task id
+	site       bool       // a call site standing in for a step
+	function   bool       // a function that the application marked, standing in for a step
+	unfinished bool       // its calls came, what is around them never did
+	counter    bool       // known only because a later attempt's number says it was there
+	named      bool       // an engine's, under the name that the application gives it
+	view       bool       // a node run whose executions the application's own spans show: their container
 	own        *execution // of a view, the first that it contains
 	outer      *execution
 	inner      []*execution

@@ -85,20 +85,27 @@ func orAttempt(c, other *callAttempt) *callAttempt {
 
 // countOnce gives every lost attempt the part of its time that no other of its step has.
 func countOnce(lost []lostAttempt) {
-	slices.SortStableFunc(lost, func(x, y lostAttempt) int {
+	order := make([]int32, len(lost)) // positions: to move what holds pointers costs more
+	for i := range order {
+		order[i] = int32(i)
+	}
+	slices.SortFunc(order, func(i, j int32) int {
+		x, y := &lost[i], &lost[j]
 		switch {
 		case x.step != y.step:
 			return cmp.Compare(x.step, y.step)
 		case x.start != y.start:
 			return cmp.Compare(x.start, y.start)
+		case x.end != y.end:
+			return cmp.Compare(x.end, y.end)
 		}
-		return cmp.Compare(x.end, y.end)
+		return cmp.Compare(i, j)
 	})
-	var until int64
-	for i := range lost {
+	step, until := int32(-1), int64(0)
+	for _, i := range order {
 		l := &lost[i]
-		if i == 0 || l.step != lost[i-1].step {
-			until = 0
+		if l.step != step {
+			step, until = l.step, 0
 		}
 		own := max(0, l.end-max(l.start, until))
 		until = max(until, l.end)
