@@ -72,7 +72,7 @@ type account struct {
 func accountRun(group *runGroup, opts Options) Run {
 	a := &account{opts: opts, group: group}
 	a.tree = plant(group.spanList, opts)
-	a.models = modelNamesOf(group.spans)
+	a.models = a.tree.facts.models
 	a.findExecutions()
 	a.observe()
 	a.findLimits()

@@ -11,16 +11,6 @@ import (
 // call the response's, which may be the requested one with a date or a version added.
 type modelNames map[string]bool
 
-func modelNamesOf(spans []*schema.Span) modelNames {
-	names := make(modelNames)
-	for _, s := range spans {
-		if s.Role == schema.RoleModel && s.Model != "" && !onlyResponse(s) {
-			names[s.Model] = true
-		}
-	}
-	return names
-}
-
 // onlyResponse tells whether the one name that s states may be the response's.
 func onlyResponse(s *schema.Span) bool { return !s.Failed && s.Model == s.ResponseModel }
 

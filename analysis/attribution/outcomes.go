@@ -25,8 +25,8 @@ type runEnd struct {
 func (a *account) judgeRun() {
 	end := &a.ended
 	var flagEnd, limitEnd int64 = -1, -1
-	for _, s := range a.group.spans {
-		end.lastEnd = max(end.lastEnd, s.EndNs)
+	end.lastEnd = a.tree.facts.lastEnd
+	for _, s := range a.tree.facts.speaking {
 		if s.Complete != schema.FlagUnset && s.EndNs >= flagEnd { // the last flag wins
 			flagEnd, end.complete, end.unfinished = s.EndNs, s.Complete, s.UnfinishedSteps
 		}
@@ -75,14 +75,16 @@ func (a *account) judgeRun() {
 // parent never came is none, unless it says itself that it is the run's top.
 func (a *account) runRoot() *node {
 	working := make(map[schema.TraceID]bool)
-	for _, n := range a.tree.nodes {
-		if n.exec != nil {
-			working[n.TraceID] = true
+	if len(a.group.traces) > 1 {
+		for _, n := range a.tree.nodes {
+			if n.exec != nil {
+				working[n.TraceID] = true
+			}
 		}
 	}
 	for i := len(a.group.traces) - 1; i >= 0; i-- {
 		trace := a.group.traces[i]
-		if i > 0 && !working[trace] && !slices.ContainsFunc(a.group.spans, func(s *schema.Span) bool { return s.TraceID == trace && s.Complete != schema.FlagUnset }) {
+		if i > 0 && !working[trace] && !slices.ContainsFunc(a.tree.facts.speaking, func(s *schema.Span) bool { return s.TraceID == trace && s.Complete != schema.FlagUnset }) {
 			continue
 		}
 		var root *node

@@ -42,20 +42,16 @@ func (a *account) summarise() Run {
 // describe takes the run's names from its spans: the root's where it has them, else
 // the first span's that has.
 func (a *account) describe(run *Run) {
-	spans := a.group.spans
-	if a.ended.root != nil {
-		spans = append([]*schema.Span{a.ended.root.Span}, spans...)
-	}
-	for _, s := range spans {
-		if run.Service == "" && s.Service != "" {
-			run.Service, run.Version, run.Environment = s.Service, s.Version, s.Environment
+	facts := &a.tree.facts
+	run.Service, run.Version, run.Environment, run.ThreadID = facts.service, facts.version, facts.environment, facts.thread
+	if root := a.ended.root; root != nil {
+		if root.Service != "" {
+			run.Service, run.Version, run.Environment = root.Service, root.Version, root.Environment
 		}
-		run.ThreadID = orText(run.ThreadID, s.ThreadID)
-		run.NeedsReview = run.NeedsReview || s.NeedsReview
-		if !slices.Contains(run.Dialects, s.Dialect) {
-			run.Dialects = append(run.Dialects, s.Dialect)
-		}
+		run.ThreadID = orText(root.ThreadID, run.ThreadID)
 	}
+	run.NeedsReview = slices.ContainsFunc(facts.speaking, func(s *schema.Span) bool { return s.NeedsReview })
+	run.Dialects = append(run.Dialects, facts.dialects...)
 	slices.Sort(run.Dialects)
 }
 
@@ -408,7 +404,7 @@ func (a *account) countDeliveries(run *Run) {
 		}
 	}
 	run.Deliveries = 1 + len(again)
-	for _, s := range a.group.spans {
+	for _, s := range a.tree.facts.speaking {
 		run.Deliveries = max(run.Deliveries, int(s.RunAttempt))
 	}
 	run.PoisonPill = a.opts.MaxResumes > 0 && run.Deliveries > a.opts.MaxResumes && run.Completion != "complete" && run.Completion != "unflagged"
@@ -417,7 +413,7 @@ func (a *account) countDeliveries(run *Run) {
 func (a *account) writeBudget(run *Run) {
 	b := Budget{RunLimit: a.opts.RunLimit, StepLimit: a.opts.StepLimit}
 	var runEnd, stepEnd int64 = -1, -1
-	for _, s := range a.group.spans {
+	for _, s := range a.tree.facts.speaking {
 		if s.RunLimit > 0 && s.EndNs >= runEnd {
 			runEnd, b.RunLimit = s.EndNs, int(s.RunLimit)
 		}

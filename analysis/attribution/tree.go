@@ -75,6 +75,7 @@ type tree struct {
 	orphans int
 	slack   int64
 	tasks   taskIndex
+	facts   runFacts
 }
 
 func compareNodes(a, b *node) int { return compareSpans(a.Span, b.Span) }
@@ -94,6 +95,7 @@ func plant(list spanList, opts Options) *tree {
 		}
 		all[i].stated = s.Attempt
 		all[i].standFor(s)
+		t.facts.gather(s)
 		if s.TaskKey != "" {
 			all[i].task = t.tasks.of(s.TraceID, s.TaskKey)
 		}
