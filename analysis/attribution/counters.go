@@ -165,13 +165,17 @@ func (a *account) chargeCounter(n *node) {
 		count, layer, evidence = stated, LayerCall, EvidenceMessage
 	}
 	extra := min(count-seen[layer], maxRepeats)
+	op, first := operationOf(n), 0
+	if op == nil && extra > 0 {
+		op, first = &operation{exec: n.exec, grain: GrainWork}, 1 // repeats of one thing, whose first try has no row
+	}
 	for i := range extra {
 		instant, class, status := n.EndNs, "", 0
 		if at := len(n.RetryEvents) - extra + i; evidence == EvidenceEvent && at >= 0 {
 			ev := n.RetryEvents[at]
 			instant, class, status = ev.TimeNs, ev.ErrorClass, int(ev.HTTPStatus)
 		}
-		a.spanless(n.exec, layer, instant, evidence, class, status, operationOf(n))
+		a.spanless(n.exec, layer, instant, evidence, class, status, op).ordinal += first
 	}
 }
 

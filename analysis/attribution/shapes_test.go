@@ -107,6 +107,21 @@ func TestACounterInALayerOfSteps(t *testing.T) {
 	assert.Equal(t, 1, s.Visits)
 }
 
+func TestWhatOneSpanCountsAreRepeatsOfOneThing(t *testing.T) {
+	run := runOf(t, scopeApp, sent{id: 0, parent: -1, name: "job", to: 100},
+		sent{id: 1, parent: 0, name: "resolve", from: 1, to: 90, attrs: attrs{"step": "resolve", "retry.count": 5}})
+	s := theStep(t, run, "resolve")
+	assert.Equal(t, layers{-1, 5, 0, 0, 0}, layersOf(s))
+	assert.Equal(t, "6", s.Factorisation)
+	var ordinals []int
+	for _, a := range run.Attempts {
+		if a.Charge == string(attribution.LayerCall) {
+			ordinals = append(ordinals, a.Ordinal)
+		}
+	}
+	assert.Equal(t, []int{2, 3, 4, 5, 6}, ordinals)
+}
+
 func TestAnEventThatAnnouncesTheNextSpanIsThatSpan(t *testing.T) {
 	step := func(id int, from int64, failed bool, attempt int, events ...happened) sent {
 		return sent{id: id, parent: 0, name: "resolve", from: from, to: from + 5, failed: failed, message: map[bool]string{true: "E: x"}[failed], attrs: attrs{"step": "resolve", "retry.attempt": attempt}, events: events}

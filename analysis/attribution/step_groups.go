@@ -31,9 +31,10 @@ func (a *account) bySteps(leave func(*execution) bool) []stepGroup {
 	kept, distinct := 0, 0
 	for _, e := range a.executions {
 		if !leave(e) {
-			if counts[e.number]++; counts[e.number] == 1 {
+			if counts[e.number] == 0 {
 				distinct++
 			}
+			counts[e.number]++
 			kept++
 		}
 	}
