@@ -153,6 +153,7 @@ type AttemptRow struct {
 	WastedMs, WaitMs             float64
 	ViewOf                       int64
 	Request, Midway, Violated    bool
+	Hidden                       bool // a repeat in a layer that the account of its step hides
 }
 
 // ViolationRow is one missing key of one node's contract, within one run or,

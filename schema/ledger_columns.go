@@ -146,6 +146,7 @@ var ledgerColumns = []column[LedgerRow]{
 	nested("attempts.request", ledgerAttempts, func(r *AttemptRow) *bool { return &r.Request }),
 	nested("attempts.midway", ledgerAttempts, func(r *AttemptRow) *bool { return &r.Midway }),
 	nested("attempts.violated", ledgerAttempts, func(r *AttemptRow) *bool { return &r.Violated }),
+	nested("attempts.hidden", ledgerAttempts, func(r *AttemptRow) *bool { return &r.Hidden }),
 
 	nested("violations.run", ledgerViolations, func(r *ViolationRow) *int64 { return &r.Run }),
 	nested("violations.index", ledgerViolations, func(r *ViolationRow) *uint32 { return &r.Index }),

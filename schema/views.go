@@ -28,7 +28,10 @@ var views = sync.OnceValue(func() map[string]view {
 	found := make(map[string]view)
 	for _, statement := range viewStatements(list) {
 		name, body, _ := strings.Cut(statement, " AS\nSELECT\n")
-		list, rest, _ := strings.Cut(body, "\nFROM ledger FINAL\nARRAY JOIN\n")
+		list, rest, ok := strings.Cut(body, "\nFROM ledger FINAL\nARRAY JOIN\n")
+		if !ok {
+			continue // a view over others
+		}
 		joined, where, _ := strings.Cut(rest, "\nWHERE ")
 		v := view{columns: make(map[string]string), arrays: make(map[string]string), where: where}
 		for line := range strings.SplitSeq(list, ",\n") {

@@ -138,9 +138,15 @@ func addRun(run *attribution.Run, at map[schema.TraceID]*schema.LedgerRow) error
 		p := placeOf(run.Operations[i].TraceID)
 		p.row.Operations = append(p.row.Operations, operationRow(&run.Operations[i], p.run, i))
 	}
+	account := make(map[string]*attribution.Step, len(run.Steps))
+	for i := range run.Steps {
+		account[run.Steps[i].Step] = &run.Steps[i]
+	}
 	for i := range run.Attempts {
 		p := placeOf(run.Attempts[i].TraceID)
-		p.row.Attempts = append(p.row.Attempts, attemptRow(&run.Attempts[i], p.run, i))
+		row := attemptRow(&run.Attempts[i], p.run, i)
+		row.Hidden = hides(account[row.Step], attribution.Layer(row.Charge))
+		p.row.Attempts = append(p.row.Attempts, row)
 	}
 	for i := range run.ContractViolations {
 		p := placeOf(run.ContractViolations[i].TraceID)
@@ -209,6 +215,26 @@ func attemptRow(a *attribution.Attempt, run uint32, index int) schema.AttemptRow
 		r.CostUSD = &cost
 	}
 	return r
+}
+
+// hides tells whether repeats in a layer are in no number of the step.
+func hides(step *attribution.Step, layer attribution.Layer) bool {
+	if step == nil {
+		return false
+	}
+	switch r := &step.Retries; layer {
+	case attribution.LayerTransport:
+		return r.Transport == nil
+	case attribution.LayerCall:
+		return r.Call == nil
+	case attribution.LayerNode:
+		return r.Node == nil
+	case attribution.LayerOrchestrator:
+		return r.Orchestrator == nil
+	case attribution.LayerWorker:
+		return r.Worker == nil
+	}
+	return false
 }
 
 func violationRow(v *attribution.ContractViolation, run int64, index int) schema.ViolationRow {
