@@ -1,0 +1,82 @@
+package dashboards
+
+import (
+	"fmt"
+	"strings"
+)
+
+// The SQL that all panels share. Panels read the views of package schema; what a view
+// does not say is a view that is missing.
+
+const (
+	// since and until are the dashboard's range in nanoseconds, as views take it:
+	// since <= end < until. The data source fills the macros in, in milliseconds.
+	since = "toUnixTimestamp64Milli($__fromTime_ms) * 1000000"
+	until = "toUnixTimestamp64Milli($__toTime_ms) * 1000000"
+	// rangeSeconds is how long the range is.
+	rangeSeconds = "intDiv(toUnixTimestamp64Milli($__toTime_ms) - toUnixTimestamp64Milli($__fromTime_ms), 1000)"
+)
+
+// windowed is a view with a window, over the dashboard's range.
+func windowed(view string) string {
+	return view + "(since_ns = " + since + ", until_ns = " + until + ")"
+}
+
+// before is a view over the period of the same length just before the range.
+func before(view string) string {
+	return view + "(since_ns = 2 * (" + since + ") - (" + until + "), until_ns = " + since + ")"
+}
+
+// bucket is the time of a point: the beginning of its interval. Long ranges are
+// drawn by whole hours, for views keep them so.
+const bucket = `toDateTime(intDiv(toUnixTimestamp(time), point_s) * point_s, 'UTC')`
+
+// withBucket names point_s, the seconds of one point, for bucket.
+const withBucket = "WITH toUInt32(if(" + rangeSeconds + " > 21600, intDiv($__interval_s + 3599, 3600) * 3600, $__interval_s)) AS point_s\n"
+
+// notStated stands for an empty name, which Grafana cannot offer to choose.
+const notStated = "(not stated)"
+
+// stated shows an empty name as notStated.
+func stated(column string) string {
+	return "if(" + column + " = '', '" + notStated + "', toString(" + column + "))"
+}
+
+// chosen keeps the rows that the variables of the same names choose. All keeps
+// every row and costs nothing. Names go as JSON into a literal without escapes, for
+// none of Grafana's formats for SQL lets both quotes and backslashes through.
+func chosen(columns ...string) string {
+	conditions := make([]string, len(columns))
+	for i, column := range columns {
+		conditions[i] = fmt.Sprintf("$__conditionalAll(has(%s, %s), $%s)", namesOf(column), column, column)
+	}
+	return strings.Join(conditions, "\n  AND ")
+}
+
+// namesOf are the names that a variable chooses, as an array. The blanks around the
+// JSON keep apart two dollars, which the data source would make one.
+func namesOf(variable string) string {
+	return "arrayMap(x -> if(x = '" + notStated + "', '', x), JSONExtract($retryledger_names$ ${" + variable +
+		":json} $retryledger_names$, 'Array(String)'))"
+}
+
+// ofRuns are the variables that filter everything about runs, ofSteps also steps.
+var (
+	ofRuns  = []string{"service", "environment", "version"}
+	ofSteps = append(ofRuns[:len(ofRuns):len(ofRuns)], "step")
+	ofCalls = append(ofSteps[:len(ofSteps):len(ofSteps)], "provider")
+)
+
+// retriesOf sums the retries of all layers.
+func retriesOf(aggregate string) string {
+	sums := make([]string, len(layers))
+	for i, l := range layers {
+		sums[i] = aggregate + "(" + l.column + ")"
+	}
+	return strings.Join(sums, " + ")
+}
+
+// ratio is NULL where there is nothing to divide by, for no data is not zero.
+func ratio(numerator, denominator string) string {
+	return "if(" + denominator + " = 0, NULL, (" + numerator + ") / (" + denominator + "))"
+}

@@ -1,0 +1,244 @@
+package dashboards
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/retryledger/retryledger/analysis/answer"
+	"github.com/retryledger/retryledger/analysis/attribution"
+	questions "github.com/retryledger/retryledger/analysis/query"
+	"github.com/retryledger/retryledger/internal/capturetest"
+	"github.com/retryledger/retryledger/internal/storetest"
+)
+
+// One truth: a panel shows the numbers that the API, and so the command line, answers
+// for the same filter. truths compute what a panel must show from those answers.
+
+// truth is what is known beside the store for one filter.
+type truth struct {
+	filter answer.Filter
+	top    answer.Top
+	before answer.Top // of the period of the same length just before
+	runs   answer.Runs
+	ledger attribution.Ledger
+}
+
+// shown is a table as tests compare it: a line for each row, numbers to six digits.
+type shown []string
+
+func (s *shown) row(values ...any) {
+	texts := make([]string, len(values))
+	for i, v := range values {
+		texts[i] = text(v)
+	}
+	*s = append(*s, strings.Join(texts, " | "))
+}
+
+func text(v any) string {
+	switch v := v.(type) {
+	case nil:
+		return "none"
+	case float64:
+		return fmt.Sprintf("%.6g", v)
+	case time.Time:
+		return v.UTC().Format(time.RFC3339)
+	case *int:
+		if v == nil {
+			return "none"
+		}
+		return fmt.Sprint(*v)
+	case *float64:
+		if v == nil {
+			return "none"
+		}
+		return text(*v)
+	}
+	return fmt.Sprint(v)
+}
+
+// panelTruth says what a panel shows: of which columns, and the rows.
+type panelTruth struct {
+	columns []string
+	rows    func(truth) shown
+}
+
+func TestPanelsShowWhatTheAPIAnswers(t *testing.T) {
+	t.Parallel()
+	store := storetest.Of(t, capturetest.All(t), "checkout", "billing")
+	asker := questions.New(store.Conn, questions.Limits{})
+	ctx := context.Background()
+	for uid, panels := range panelTruths {
+		whole := everything(documents(t)[uid])
+		half := whole
+		half.from = storetest.Day.Add(40 * time.Minute)
+		half.to = storetest.Day.Add(2 * time.Hour)
+		for name, selected := range map[string]selection{
+			"all": whole, "a service": whole.restricted(map[string][]string{"service": {"checkout"}}), "a range": half,
+		} {
+			known := truth{filter: answer.Filter{Since: selected.from, Until: selected.to}, ledger: store.Ledger}
+			if services := selected.values["service"]; len(services) > 0 {
+				known.filter.Service = services[0]
+			}
+			earlier := known.filter
+			earlier.Since, earlier.Until = selected.from.Add(-selected.to.Sub(selected.from)), selected.from
+			var err error
+			known.top, err = asker.Top(ctx, known.filter)
+			require.NoError(t, err)
+			known.before, err = asker.Top(ctx, earlier)
+			require.NoError(t, err)
+			known.runs, err = asker.Runs(ctx, answer.RunFilter{Filter: known.filter})
+			require.NoError(t, err)
+			for title, want := range panels {
+				t.Run(uid+"/"+title+"/"+name, func(t *testing.T) {
+					t.Parallel()
+					p := panelOf(t, uid, title)
+					found, err := asked(t, store.Conn, selected.expanded(t, p.Targets[0].RawSQL, p.MaxDataPoints))
+					require.NoError(t, err)
+					var got shown
+					for _, row := range found.rows {
+						values := make([]any, len(want.columns))
+						for i, column := range want.columns {
+							require.Contains(t, found.columns, column)
+							values[i] = row[column]
+						}
+						got.row(values...)
+					}
+					require.Equal(t, want.rows(known), got)
+				})
+			}
+		}
+	}
+}
+
+// TestEveryPanelHasItsTruth, but for those listed here with the reason.
+func TestEveryPanelHasItsTruth(t *testing.T) {
+	t.Parallel()
+	for uid, d := range documents(t) {
+		for _, p := range d.all() {
+			if _, ok := panelTruths[uid][p.Title]; !ok && p.Type != "text" {
+				require.Contains(t, withoutTruth, uid+": "+p.Title, "no test compares its numbers")
+			}
+		}
+	}
+}
+
+// operations calls f for each operation that counts.
+func (k truth) operations(f func(attribution.Operation)) {
+	for _, run := range k.ledger.Runs {
+		if k.filter.Service != "" && run.Service != k.filter.Service {
+			continue
+		}
+		for _, o := range run.Operations {
+			if at := time.Unix(0, o.EndNs); o.CountsInStep && !at.Before(k.filter.Since) && at.Before(k.filter.Until) {
+				f(o)
+			}
+		}
+	}
+}
+
+// outcomeOf is the panels' name for an operation's outcome.
+func outcomeOf(o attribution.Outcome) string {
+	switch o {
+	case attribution.OutcomeFirstTry:
+		return "first try"
+	case attribution.OutcomeAfterRetry:
+		return "after retry"
+	case attribution.OutcomeByFallback:
+		return "by fallback"
+	case attribution.OutcomeHandled:
+		return "failed, handled"
+	case attribution.OutcomeFailed, attribution.OutcomeFailedAfterRetry:
+		return "failed"
+	}
+	return "undecided"
+}
+
+func zero(n *int) int {
+	if n == nil {
+		return 0
+	}
+	return *n
+}
+
+func layerCounts(r attribution.Retries) [5]int {
+	return [5]int{zero(r.Transport), zero(r.Call), zero(r.Node), zero(r.Orchestrator), zero(r.Worker)}
+}
+
+func byLayer(r attribution.Retries) []any {
+	n := layerCounts(r)
+	return []any{n[0], n[1], n[2], n[3], n[4]}
+}
+
+// perOperation is retries ÷ operations of an answer, nil where there are none.
+func perOperation(top answer.Top) any {
+	operations := 0
+	for _, s := range top.Steps {
+		operations += s.Operations
+	}
+	if operations == 0 {
+		return nil
+	}
+	return float64(top.RetriesTotal) / float64(operations)
+}
+
+// points are the intervals of the range that a panel over time draws.
+func (k truth) points(interval time.Duration) []answer.Filter {
+	var list []answer.Filter
+	for at := k.filter.Since.Truncate(interval); at.Before(k.filter.Until); at = at.Add(interval) {
+		f := k.filter
+		f.Since, f.Until = later(at, f.Since), earlier(at.Add(interval), f.Until)
+		list = append(list, f)
+	}
+	return list
+}
+
+func later(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return b
+	}
+	return a
+}
+
+func earlier(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
+}
+
+// pointInterval is the interval of a panel of 120 points, in hours for long ranges.
+func (k truth) pointInterval() time.Duration {
+	interval := selection{from: k.filter.Since, to: k.filter.Until}.interval(120)
+	if k.filter.Until.Sub(k.filter.Since) > 6*time.Hour {
+		interval = max(interval, time.Hour)
+	}
+	return interval
+}
+
+// retrying are the steps with retries, the most first.
+func retrying(top answer.Top) []answer.TopStep {
+	steps := slices.DeleteFunc(slices.Clone(top.Steps), func(s answer.TopStep) bool { return zero(s.RetriesTotal) == 0 })
+	slices.SortStableFunc(steps, func(a, b answer.TopStep) int {
+		return cmp.Or(cmp.Compare(zero(b.RetriesTotal), zero(a.RetriesTotal)), cmp.Compare(a.Service, b.Service), cmp.Compare(a.Step, b.Step))
+	})
+	return steps
+}
+
+// layerMost is the layer with the most retries of a step, the innermost of equals.
+func layerMost(r attribution.Retries) string {
+	counts := layerCounts(r)
+	best := 0
+	for i, n := range counts {
+		if n > counts[best] {
+			best = i
+		}
+	}
+	return layers[best].name
+}
