@@ -65,7 +65,8 @@ func (a *account) judgeRun() {
 		end.interrupted = end.interrupted || e != nil && e.ending == EndingInterrupted
 	}
 	for _, n := range a.tree.nodes {
-		if n != end.root && n.exec == nil && n.Role == schema.RoleChain && n.Failed && len(n.children) > 0 {
+		if n != end.root && n.exec == nil && n.Role == schema.RoleChain && n.Failed && len(n.children) > 0 &&
+			(end.root == nil || n.TraceID == end.root.TraceID || a.group.joinedBy == "inferred") { // an earlier delivery's end is not the run's
 			end.graphFailed = true
 		}
 	}

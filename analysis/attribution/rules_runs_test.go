@@ -86,3 +86,15 @@ func TestRule44AnExecutionIsKnownThroughItsOrphans(t *testing.T) {
 	assert.Equal(t, layers{-1, 0, 0, 0, 1}, layersOf(theStep(t, resumed, "in")), "the later trace goes on with what was killed")
 	assert.Equal(t, 2, resumed.Deliveries)
 }
+
+func TestARunThatWasResumedEndsAsItsLastDeliveryDid(t *testing.T) {
+	thread := attrs{"thread": "t1"}
+	run := runOf(t, scopeOI,
+		sent{trace: 1, id: 1, parent: -1, name: "LangGraph", from: 0, to: 50, failed: true, message: "E: x", attrs: oi("CHAIN", "", "", 0, thread)},
+		sent{trace: 1, id: 2, parent: 1, name: "in", from: 1, to: 40, failed: true, message: "E: x", attrs: oi("CHAIN", "in", "in:1", 1, thread)},
+		sent{trace: 2, id: 10, parent: -1, name: "LangGraph", from: 100, to: 150, ok: true, attrs: oi("CHAIN", "", "", 0, thread)},
+		sent{trace: 2, id: 11, parent: 10, name: "in", from: 101, to: 140, ok: true, attrs: oi("CHAIN", "in", "in:1", 1, thread)})
+	assert.Equal(t, layers{-1, 0, 0, 0, 1}, layersOf(theStep(t, run, "in")))
+	assert.Equal(t, attribution.OutcomeAfterRetry, theStep(t, run, "in").Outcome)
+	assert.Equal(t, "ok", run.Outcome)
+}
