@@ -55,12 +55,13 @@ type account struct {
 	group *runGroup
 	tree  *tree
 
+	newExecutions blocks[execution]
+	newCalls      blocks[callCell]
+	newSequences  blocks[sequence]
+
 	executions  []*execution
 	steps       int // how many they are of
 	calls       []*callAttempt
-	cells       []callCell          // of calls to come
-	sequences   []sequence          // the same
-	blank       []execution         // the same
 	sites       []sitePlace         // of the spans of the tree, once somebody asked
 	failedModel map[*execution]bool // a model call in it failed
 	models      modelNames

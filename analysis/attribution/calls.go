@@ -180,22 +180,12 @@ type callCell struct {
 	own     [1]*callAttempt
 }
 
-// cell takes a cell from a block of them: one allocation for many attempts.
-func (a *account) cell() *callCell {
-	if len(a.cells) == 0 {
-		a.cells = make([]callCell, min(max(16, len(a.calls)), 1024))
-	}
-	c := &a.cells[0]
-	a.cells = a.cells[1:]
-	return c
-}
-
 // attemptOf makes a row of n, with an operation of its own until a repeat is found.
 func (a *account) attemptOf(n *node, grain Grain) *callAttempt {
 	if n.attempt != nil {
 		return n.attempt
 	}
-	cell := a.cell()
+	cell := a.newCalls.next()
 	c := &cell.attempt
 	*c = callAttempt{
 		node: n, exec: n.exec, grain: grain, start: n.StartNs, end: n.EndNs, ordinal: 1, unit: n,

@@ -126,13 +126,9 @@ func compareIdentity(x, y *node) int {
 	return bytes.Compare(a[:], b[:])
 }
 
-// add makes an execution known: a copy of e, from a block of many.
+// add makes an execution known: a copy of from.
 func (a *account) add(from execution) *execution {
-	if len(a.blank) == 0 {
-		a.blank = make([]execution, min(max(4, len(a.executions)), 256))
-	}
-	e := &a.blank[0]
-	a.blank = a.blank[1:]
+	e := a.newExecutions.next()
 	*e = from
 	if e.node != nil {
 		e.start, e.end = e.node.StartNs, e.node.EndNs

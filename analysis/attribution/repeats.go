@@ -38,11 +38,7 @@ func (s *sequence) tries(u *node, newRound bool) {
 }
 
 func (a *account) sequence(u *node, ordinal int) *sequence {
-	if len(a.sequences) == 0 { // one allocation for many
-		a.sequences = make([]sequence, min(max(16, len(a.calls)/4), 1024))
-	}
-	s := &a.sequences[0]
-	a.sequences = a.sequences[1:]
+	s := a.newSequences.next()
 	s.last, s.ordinal, s.tried = u, ordinal, s.first[:0]
 	s.tries(u, true)
 	return s

@@ -40,7 +40,7 @@ type taskIndex struct {
 	first  map[string]*task // of each key
 	others map[taskOf]*task // the same key in further traces
 	latest *task            // the one asked for last: spans of one task stand together
-	block  []task
+	blank  blocks[task]
 	round  int32
 }
 
@@ -73,11 +73,7 @@ func (x *taskIndex) of(trace schema.TraceID, key string) *task {
 }
 
 func (x *taskIndex) add(trace schema.TraceID, key string) *task {
-	if len(x.block) == 0 { // one allocation for many
-		x.block = make([]task, min(max(16, len(x.all)), 1024))
-	}
-	t := &x.block[0]
-	x.block = x.block[1:]
+	t := x.blank.next()
 	*t = task{trace: trace, key: key, anywhere: x.first[key]}
 	if first := t.anywhere; first != nil {
 		if x.others == nil {
