@@ -17,12 +17,21 @@ import (
 // away; the oldest go first.
 const maxWaiting = 100_000
 
+const (
+	// samplesEvery is how often samples are written where no alert changes: an insert each
+	// second would cost the store more than all else that an idle evaluation does.
+	samplesEvery = 5 * time.Second
+	// samplesAtOnce are written sooner.
+	samplesAtOnce = 10_000
+)
+
 // archive keeps in the store what the evaluations said.
 type archive struct {
 	writer      string // names this collector
 	samples     []schema.AlertSample
 	transitions []schema.AlertTransition
-	lost        int // since the last look
+	lost        int       // since the last look
+	writtenAt   time.Time // instant of the latest samples that are written
 }
 
 // add takes what an evaluation said, to be written by the next flush.
@@ -60,6 +69,20 @@ func (a *archive) add(evaluation rules.Evaluation, set *rules.Set, explained exp
 func latest[R any](rows []R, lost int) ([]R, int) {
 	over := max(0, len(rows)-maxWaiting)
 	return rows[over:], lost + over
+}
+
+// keep writes what is due: changes of alerts at once and with the numbers of all rules
+// at that instant, other samples now and then.
+func (a *archive) keep(ctx context.Context, conn driver.Conn, instant time.Time) error {
+	due := len(a.transitions) > 0 || len(a.samples) >= samplesAtOnce || instant.Sub(a.writtenAt) >= samplesEvery || instant.Before(a.writtenAt)
+	if !due {
+		return nil
+	}
+	if err := a.flush(ctx, conn); err != nil {
+		return err
+	}
+	a.writtenAt = instant
+	return nil
 }
 
 // flush writes what waits. After an error it waits on; rows that are written twice

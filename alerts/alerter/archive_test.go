@@ -38,6 +38,46 @@ func TestArchiveIsBounded(t *testing.T) {
 	assert.InDelta(t, 0.02, a.samples[0].Threshold, 0)
 }
 
+// Samples are written every few seconds, and at once where an alert changes.
+func TestArchiveWritesNowAndThen(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	a := archive{writer: "test"}
+	at := b.now().Truncate(time.Second)
+	written := func() []int {
+		rows, err := schema.AlertSamples(t.Context(), b.real, schema.AlertFilter{})
+		require.NoError(t, err)
+		seconds := []int{}
+		for _, s := range rows {
+			seconds = append(seconds, int(s.Instant.Sub(at)/time.Second))
+		}
+		return seconds
+	}
+	second := func(n int, changes ...rules.Transition) {
+		e := evaluationOf(at.Add(time.Duration(n)*time.Second), 1)
+		e.Transitions = changes
+		a.add(e, rules.Default(), nil)
+		require.NoError(t, a.keep(t.Context(), b.real, e.Instant))
+	}
+	second(0)
+	assert.Equal(t, []int{0}, written())
+	for n := 1; n < 5; n++ {
+		second(n)
+	}
+	assert.Equal(t, []int{0}, written())
+	second(5)
+	assert.Equal(t, []int{0, 1, 2, 3, 4, 5}, written())
+	second(6)
+	second(7, rules.Transition{At: at.Add(7 * time.Second), Rule: "step_errors", To: rules.StateFiring})
+	assert.Equal(t, []int{0, 1, 2, 3, 4, 5, 6, 7}, written())
+	assert.Len(t, b.transitions(), 1)
+	second(4) // the clock was set back
+	require.Empty(t, a.samples)
+	a.add(evaluationOf(at.Add(8*time.Second), samplesAtOnce), rules.Default(), nil)
+	require.NoError(t, a.keep(t.Context(), b.real, at.Add(8*time.Second)))
+	assert.Empty(t, a.samples, "there are many")
+}
+
 // After an error everything waits on, and stands once however often it is written.
 func TestArchiveIsRetried(t *testing.T) {
 	t.Parallel()

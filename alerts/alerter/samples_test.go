@@ -44,6 +44,7 @@ func TestSamplesAreThoseOfTheViews(t *testing.T) {
 		}
 		b.step(1, c)
 		instant := b.now().Truncate(time.Second)
+		require.NoError(t, c.archive.flush(t.Context(), b.real))
 		samples, err := schema.AlertSamples(t.Context(), b.real, schema.AlertFilter{Since: instant})
 		require.NoError(t, err)
 		for _, rule := range c.inForce().Rules() {

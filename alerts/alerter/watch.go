@@ -187,7 +187,7 @@ func (w *watch) settle(ctx context.Context, conn driver.Conn, evaluation rules.E
 	if conn == nil {
 		return
 	}
-	if err := w.archive.flush(store, conn); err != nil && ctx.Err() == nil {
+	if err := w.archive.keep(store, conn, evaluation.Instant); err != nil && ctx.Err() == nil {
 		w.log.Warn("What the alert rules saw could not be kept in the store; it is tried again.", zap.Error(err))
 	}
 	if lost := w.archive.lost; lost > 0 {

@@ -225,6 +225,7 @@ func TestStoreClockStepsBack(t *testing.T) {
 	ahead := b.now()
 	samples := func() int {
 		t.Helper()
+		require.NoError(t, c.archive.flush(t.Context(), b.real))
 		rows, err := schema.AlertSamples(t.Context(), b.real, schema.AlertFilter{})
 		require.NoError(t, err)
 		return len(rows)
