@@ -1,7 +1,6 @@
 package breakers
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -49,14 +48,14 @@ func NewHandler(settings HandlerSettings) http.Handler {
 			h.stream(w, r)
 			return
 		}
-		h.write(w, http.StatusOK, h.Set.Views(h.Now(), true))
+		answer.Write(w, h.Logger, http.StatusOK, h.Set.Views(h.Now(), true))
 	}))
 	mux.HandleFunc("GET "+Path+"/stream", h.plain(h.stream))
 	mux.HandleFunc("GET "+Path+"/{provider}", h.plain(func(w http.ResponseWriter, r *http.Request) {
-		h.write(w, http.StatusOK, h.Set.View(r.PathValue("provider"), h.Now()))
+		answer.Write(w, h.Logger, http.StatusOK, h.Set.View(r.PathValue("provider"), h.Now()))
 	}))
 	mux.HandleFunc("POST "+Path+"/{provider}/probe", h.plain(func(w http.ResponseWriter, r *http.Request) {
-		h.write(w, http.StatusOK, h.Set.Permit(r.PathValue("provider"), h.Now()))
+		answer.Write(w, h.Logger, http.StatusOK, h.Set.Permit(r.PathValue("provider"), h.Now()))
 	}))
 	for pattern, methods := range map[string]string{
 		Path: "GET, HEAD", Path + "/{provider}": "GET, HEAD", Path + "/{provider}/probe": "POST",
@@ -79,8 +78,8 @@ type handler struct{ HandlerSettings }
 // plain refuses parameters: there are none.
 func (h *handler) plain(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		for name := range r.URL.Query() {
-			h.refuse(w, http.StatusBadRequest, fmt.Errorf("%s has no parameter %q; it takes none", r.URL.Path, name))
+		if err := answer.CheckParameters(r.URL.Path, r.URL.Query()); err != nil {
+			h.refuse(w, http.StatusBadRequest, err)
 			return
 		}
 		next(w, r)
@@ -88,16 +87,5 @@ func (h *handler) plain(next http.HandlerFunc) http.HandlerFunc {
 }
 
 func (h *handler) refuse(w http.ResponseWriter, status int, err error) {
-	h.write(w, status, answer.Failure{Error: err.Error()})
-}
-
-func (h *handler) write(w http.ResponseWriter, status int, body any) {
-	encoded, err := json.Marshal(body)
-	if err != nil {
-		h.Logger.Error("The breakers could not be written as JSON", zap.Error(err))
-		status, encoded = http.StatusInternalServerError, []byte(`{"error":"the answer could not be written as JSON; the collector's log says why"}`)
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	_, _ = w.Write(append(encoded, '\n')) // an asker that is gone needs no answer
+	answer.Write(w, h.Logger, status, answer.Failure{Error: err.Error()})
 }

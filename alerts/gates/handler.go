@@ -82,7 +82,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	default:
 		w.Header().Set("Allow", "GET, HEAD, POST")
-		h.write(w, http.StatusMethodNotAllowed, answer.Failure{Error: "ask with GET, or with POST as a webhook does"})
+		answer.Write(w, h.Logger, http.StatusMethodNotAllowed, answer.Failure{Error: "ask with GET, or with POST as a webhook does"})
 		return
 	}
 	question, err := h.question(values)
@@ -104,7 +104,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !slices.Contains(accept, found.Decision) {
 		status = http.StatusPreconditionFailed
 	}
-	h.write(w, status, found)
+	answer.Write(w, h.Logger, status, found)
 }
 
 // payload is what Flagger posts, as far as it matters here.
@@ -127,7 +127,7 @@ func addMetadata(values url.Values, body io.Reader) error {
 	}
 	for name, value := range posted.Metadata {
 		if values.Has(name) {
-			return mistake(name, "it is in the address and in the metadata; leave one out")
+			return answer.BadParameter(name, "it is in the address and in the metadata; leave one out")
 		}
 		values.Set(name, value)
 	}
@@ -143,7 +143,7 @@ func (h *handler) question(values url.Values) (Question, error) {
 			return Question{}, fmt.Errorf("a gate has no parameter %q; it takes %s", name, strings.Join(parameters, ", "))
 		}
 		if len(values[name]) > 1 {
-			return Question{}, mistake(name, "write it once")
+			return Question{}, answer.BadParameter(name, "write it once")
 		}
 	}
 	q := Question{
@@ -153,21 +153,21 @@ func (h *handler) question(values url.Values) (Question, error) {
 	}
 	switch {
 	case q.Service == "":
-		return q, mistake("service", "name the service, as service.name of its spans does")
+		return q, answer.BadParameter("service", "name the service, as service.name of its spans does")
 	case q.Version == "":
-		return q, mistake("version", "name the version that is to be judged, as service.version of its spans does")
+		return q, answer.BadParameter("version", "name the version that is to be judged, as service.version of its spans does")
 	case q.Baseline == q.Version:
-		return q, mistake("baseline", "it is the version itself; name the one that it replaces")
+		return q, answer.BadParameter("baseline", "it is the version itself; name the one that it replaces")
 	}
 	if text := values.Get("signal"); text != "" {
 		if q.Signal = signals.Signal(text); !slices.Contains(Signals(), q.Signal) {
-			return q, mistake("signal", "write one of "+join(Signals()))
+			return q, answer.BadParameter("signal", "write one of "+join(Signals()))
 		}
 	}
 	if text := values.Get("window"); text != "" {
 		window, err := time.ParseDuration(text)
 		if err != nil || window < time.Second || window > h.MaxWindow || window%time.Second != 0 {
-			return q, mistake("window", fmt.Sprintf("write whole seconds up to %s, such as 3m or 90s", duration(h.MaxWindow)))
+			return q, answer.BadParameter("window", fmt.Sprintf("write whole seconds up to %s, such as 3m or 90s", duration(h.MaxWindow)))
 		}
 		q.Window = window
 	}
@@ -182,7 +182,7 @@ func (h *handler) question(values url.Values) (Question, error) {
 	if text := values.Get("min_samples"); text != "" {
 		n, err := strconv.ParseInt(text, 10, 64)
 		if err != nil || n < leastSamples {
-			return q, mistake("min_samples", fmt.Sprintf("write a whole number, at least %d", leastSamples))
+			return q, answer.BadParameter("min_samples", fmt.Sprintf("write a whole number, at least %d", leastSamples))
 		}
 		q.Rule.MinSamples = n
 	}
@@ -201,7 +201,7 @@ func ratio(values url.Values, name string, to *float64) error {
 		x /= 100
 	}
 	if err != nil || !(x >= 0 && x < 1) {
-		return mistake(name, "write a ratio from 0 to below 1, such as 0.01, or a percentage, such as 1 %")
+		return answer.BadParameter(name, "write a ratio from 0 to below 1, such as 0.01, or a percentage, such as 1 %")
 	}
 	*to = x
 	return nil
@@ -217,15 +217,11 @@ func accepted(values url.Values, otherwise []Decision) ([]Decision, error) {
 	for one := range strings.SplitSeq(text, ",") {
 		decision := Decision(strings.TrimSpace(one))
 		if !slices.Contains(all, decision) {
-			return nil, mistake("accept", "write the decisions that are answered by 200, of "+join(all)+", with commas between")
+			return nil, answer.BadParameter("accept", "write the decisions that are answered by 200, of "+join(all)+", with commas between")
 		}
 		accept = append(accept, decision)
 	}
 	return accept, nil
-}
-
-func mistake(parameter, remedy string) error {
-	return errors.New("parameter " + parameter + ": " + remedy)
 }
 
 func join[S ~string](list []S) string {
@@ -237,16 +233,5 @@ func join[S ~string](list []S) string {
 }
 
 func (h *handler) refuse(w http.ResponseWriter, err error) {
-	h.write(w, http.StatusBadRequest, answer.Failure{Error: err.Error()})
-}
-
-func (h *handler) write(w http.ResponseWriter, status int, body any) {
-	encoded, err := json.Marshal(body)
-	if err != nil {
-		h.Logger.Error("A gate's answer could not be written as JSON", zap.Error(err))
-		status, encoded = http.StatusInternalServerError, []byte(`{"error":"the answer could not be written as JSON; the collector's log says why"}`)
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	_, _ = w.Write(append(encoded, '\n')) // an asker that is gone needs no answer
+	answer.Write(w, h.Logger, http.StatusBadRequest, answer.Failure{Error: err.Error()})
 }

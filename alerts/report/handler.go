@@ -2,7 +2,6 @@ package report
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +9,7 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/ClickHouse/clickhouse-go/v2"
@@ -59,32 +59,20 @@ func Routes(settings Settings) map[string]http.Handler {
 	return map[string]http.Handler{
 		AlertsPath:                    h.get(nil, h.alerts),
 		HistoryPath:                   h.get([]string{"since", "until", "rule", "limit"}, h.history),
-		AlertsPath + "/{fingerprint}": h.get(nil, h.why),
+		AlertsPath + "/{fingerprint}": h.page(h.get(nil, h.why)),
 		RulesPath:                     h.get(nil, h.rules),
 		ReplayPath:                    http.HandlerFunc(h.replay),
 	}
-}
-
-// userError is a mistake of the asker, with its status.
-type userError struct {
-	status   int
-	sentence string
-}
-
-func (e *userError) Error() string { return e.sentence }
-
-func badParameter(name, remedy string) error {
-	return &userError{http.StatusBadRequest, "parameter " + name + ": " + remedy}
 }
 
 func (h *handler) get(parameters []string, ask func(context.Context, *http.Request) (any, error)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet && r.Method != http.MethodHead {
 			w.Header().Set("Allow", "GET, HEAD")
-			h.fail(w, r, &userError{http.StatusMethodNotAllowed, "ask with GET"})
+			h.fail(w, r, answer.Refuse(http.StatusMethodNotAllowed, "ask with GET"))
 			return
 		}
-		if err := known(r.URL.Query(), parameters); err != nil {
+		if err := answer.CheckParameters(r.URL.Path, r.URL.Query(), parameters...); err != nil {
 			h.fail(w, r, err)
 			return
 		}
@@ -99,21 +87,32 @@ func (h *handler) get(parameters []string, ask func(context.Context, *http.Reque
 	})
 }
 
+// page answers a browser, which follows the link of a notification, in words.
+func (h *handler) page(otherwise http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Vary", "Accept")
+		if r.Method != http.MethodGet || !strings.Contains(r.Header.Get("Accept"), "text/html") {
+			otherwise.ServeHTTP(w, r)
+			return
+		}
+		ctx, cancel := bounded(r.Context(), questionTimeout)
+		defer cancel()
+		why, err := h.explained(ctx, r.PathValue("fingerprint"))
+		if err != nil {
+			h.fail(w, r, err)
+			return
+		}
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		_, _ = io.WriteString(w, why.Text()) //nolint:gosec // plain text, which no browser takes for a page: the API forbids to guess
+	})
+}
+
 // bounded bounds the time of a question, in the store too.
 func bounded(ctx context.Context, within time.Duration) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	return clickhouse.Context(ctx, clickhouse.WithSettings(clickhouse.Settings{
 		"readonly": 2, "max_execution_time": int64(within / time.Second),
 	})), cancel
-}
-
-func known(values url.Values, parameters []string) error {
-	for name := range values {
-		if !slices.Contains(parameters, name) {
-			return &userError{http.StatusBadRequest, fmt.Sprintf("there is no parameter %q here; known are %q", name, parameters)}
-		}
-	}
-	return nil
 }
 
 func (h *handler) alerts(context.Context, *http.Request) (any, error) { return h.Alerts(), nil }
@@ -130,7 +129,7 @@ func (h *handler) history(ctx context.Context, r *http.Request) (any, error) {
 	limit := defaultLimit
 	if text := values.Get("limit"); text != "" {
 		if limit, err = strconv.Atoi(text); err != nil || limit < 1 || limit > maxLimit {
-			return nil, badParameter("limit", fmt.Sprintf("write a number from 1 to %d", maxLimit))
+			return nil, answer.BadParameter("limit", fmt.Sprintf("write a number from 1 to %d", maxLimit))
 		}
 	}
 	filter.Limit = limit + 1
@@ -156,21 +155,24 @@ func (h *handler) window(values url.Values) (since, until time.Time, err error) 
 	for name, to := range map[string]*time.Time{"since": &since, "until": &until} {
 		if text := values.Get(name); text != "" {
 			if *to, err = answer.ParseInstant(text, now); err != nil {
-				return since, until, badParameter(name, err.Error())
+				return since, until, answer.BadParameter(name, err.Error())
 			}
 		}
 	}
 	if !since.IsZero() && !until.IsZero() && !since.Before(until) {
-		return since, until, badParameter("since", "it must be before until")
+		return since, until, answer.BadParameter("since", "it must be before until")
 	}
 	return since, until, nil
 }
 
 func (h *handler) why(ctx context.Context, r *http.Request) (any, error) {
-	text := r.PathValue("fingerprint")
+	return h.explained(ctx, r.PathValue("fingerprint"))
+}
+
+func (h *handler) explained(ctx context.Context, text string) (*Why, error) {
 	fingerprint, err := strconv.ParseUint(text, 16, 64)
 	if err != nil {
-		return nil, badParameter("fingerprint", "write the 16 hex digits that the list of alerts shows")
+		return nil, answer.BadParameter("fingerprint", "write the 16 hex digits that the list of alerts shows")
 	}
 	conn, err := h.conn(ctx)
 	if err != nil {
@@ -181,9 +183,9 @@ func (h *handler) why(ctx context.Context, r *http.Request) (any, error) {
 		return nil, err //nolint:wrapcheck // schema says what was attempted
 	}
 	if len(rows) == 0 {
-		return nil, &userError{http.StatusNotFound, fmt.Sprintf("no alert has the fingerprint %q, now or in the history", text)}
+		return nil, answer.Refuse(http.StatusNotFound, fmt.Sprintf("no alert has the fingerprint %q, now or in the history", text))
 	}
-	out := Why{Transitions: []Transition{}, Samples: []Sample{}}
+	out := &Why{Transitions: []Transition{}, Samples: []Sample{}}
 	last := rows[len(rows)-1]
 	for _, rule := range h.Rules().Rules() {
 		if rule.Name == last.Rule {
@@ -238,7 +240,7 @@ func episode(rows []schema.AlertTransition) (begin, end time.Time) {
 func (h *handler) replay(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodPost {
 		w.Header().Set("Allow", "POST")
-		h.fail(w, r, &userError{http.StatusMethodNotAllowed, "ask with POST; the body is a file of rules, or empty for the rules in force"})
+		h.fail(w, r, answer.Refuse(http.StatusMethodNotAllowed, "ask with POST; the body is a file of rules, or empty for the rules in force"))
 		return
 	}
 	replay, err := h.replayed(w, r)
@@ -251,7 +253,7 @@ func (h *handler) replay(w http.ResponseWriter, r *http.Request) {
 
 func (h *handler) replayed(w http.ResponseWriter, r *http.Request) (Replay, error) {
 	values := r.URL.Query()
-	if err := known(values, []string{"since", "until"}); err != nil {
+	if err := answer.CheckParameters(r.URL.Path, values, "since", "until"); err != nil {
 		return Replay{}, err
 	}
 	since, until, err := h.window(values)
@@ -259,22 +261,22 @@ func (h *handler) replayed(w http.ResponseWriter, r *http.Request) (Replay, erro
 		return Replay{}, err
 	}
 	if since.IsZero() {
-		return Replay{}, badParameter("since", "say from when on, such as 7d")
+		return Replay{}, answer.BadParameter("since", "say from when on, such as 7d")
 	}
 	if until.IsZero() {
 		until = h.Now()
 	}
 	if longest := MaxReplay; until.Sub(since) > longest {
-		return Replay{}, badParameter("since", fmt.Sprintf("a replay covers at most %d days", int(longest.Hours()/24)))
+		return Replay{}, answer.BadParameter("since", fmt.Sprintf("a replay covers at most %d days", int(longest.Hours()/24)))
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, rules.MaxFileBytes))
 	if err != nil {
-		return Replay{}, &userError{http.StatusBadRequest, fmt.Sprintf("the rules cannot be read, or are larger than %d bytes", rules.MaxFileBytes)}
+		return Replay{}, answer.Refuse(http.StatusBadRequest, fmt.Sprintf("the rules cannot be read, or are larger than %d bytes", rules.MaxFileBytes))
 	}
 	set := h.Rules()
 	if len(body) > 0 {
 		if set, err = rules.Load("rules", body); err != nil {
-			return Replay{}, &userError{http.StatusBadRequest, err.Error()}
+			return Replay{}, answer.Refuse(http.StatusBadRequest, err.Error())
 		}
 	}
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(replayTimeout + questionTimeout)) // a server without one has none to move
@@ -291,7 +293,7 @@ func (h *handler) replayed(w http.ResponseWriter, r *http.Request) (Replay, erro
 	case h.replaying <- struct{}{}:
 		defer func() { <-h.replaying }()
 	default:
-		return Replay{}, &userError{http.StatusServiceUnavailable, "another replay is being worked on; ask again later"}
+		return Replay{}, answer.Refuse(http.StatusServiceUnavailable, "another replay is being worked on; ask again later")
 	}
 	var replay Replay
 	conn, err := h.conn(ctx)
@@ -301,7 +303,7 @@ func (h *handler) replayed(w http.ResponseWriter, r *http.Request) (Replay, erro
 	select {
 	case <-h.Ending:
 		if err != nil {
-			err = &userError{http.StatusServiceUnavailable, "the collector is being stopped"}
+			err = answer.Refuse(http.StatusServiceUnavailable, "the collector is being stopped")
 		}
 	default:
 	}
@@ -313,18 +315,17 @@ func (h *handler) conn(ctx context.Context) (driver.Conn, error) {
 	defer cancel()
 	conn, err := h.Conn(ctx)
 	if err != nil {
-		return nil, &userError{http.StatusServiceUnavailable,
-			"the store is not ready: it is still starting, or cannot be reached; the collector's log says which"}
+		return nil, answer.ErrNotReady
 	}
 	return conn, nil
 }
 
 // fail writes an error as JSON; what is not the asker's is logged.
 func (h *handler) fail(w http.ResponseWriter, r *http.Request, err error) {
-	var user *userError
+	var refusal *answer.RefusalError
 	switch {
-	case errors.As(err, &user):
-		h.write(w, user.status, answer.Failure{Error: user.sentence})
+	case errors.As(err, &refusal):
+		h.write(w, refusal.Status, answer.Failure{Error: refusal.Sentence})
 	case errors.Is(err, context.Canceled) && r.Context().Err() != nil: // nobody waits for an answer
 	case errors.Is(err, context.DeadlineExceeded):
 		h.write(w, http.StatusGatewayTimeout, answer.Failure{Error: "the answer took too long; ask for a shorter time"})
@@ -335,12 +336,5 @@ func (h *handler) fail(w http.ResponseWriter, r *http.Request, err error) {
 }
 
 func (h *handler) write(w http.ResponseWriter, status int, body any) {
-	encoded, err := json.Marshal(body)
-	if err != nil {
-		h.Logger.Error("An answer about alerts could not be written as JSON", zap.Error(err))
-		status, encoded = http.StatusInternalServerError, []byte(`{"error":"the answer could not be written as JSON; the collector's log says why"}`)
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	_, _ = w.Write(append(encoded, '\n')) // an asker that is gone needs no answer
+	answer.Write(w, h.Logger, status, body)
 }

@@ -74,7 +74,7 @@ func TestMistakesAreAnsweredWithRemedies(t *testing.T) {
 		{http.StatusMethodNotAllowed, "DELETE", HistoryPath, "", "ask with GET"},
 		{http.StatusMethodNotAllowed, "GET", ReplayPath, "", "ask with POST"},
 		{http.StatusBadRequest, "GET", AlertsPath + "?state=firing", "", `no parameter "state"`},
-		{http.StatusBadRequest, "GET", HistoryPath + "?limits=1", "", `known are ["since" "until" "rule" "limit"]`},
+		{http.StatusBadRequest, "GET", HistoryPath + "?limits=1", "", "it takes since, until, rule, limit"},
 		{http.StatusBadRequest, "GET", HistoryPath + "?limit=0", "", "from 1 to 10000"},
 		{http.StatusBadRequest, "GET", HistoryPath + "?limit=10001", "", "from 1 to 10000"},
 		{http.StatusBadRequest, "GET", HistoryPath + "?limit=ten", "", "from 1 to 10000"},
@@ -206,6 +206,20 @@ func TestHistoryAndWhy(t *testing.T) {
 	require.Equal(t, now.Add(-time.Hour-2*time.Minute), found.Samples[0].Instant)
 	require.Equal(t, resolved.At, found.Samples[len(found.Samples)-1].Instant, "to its end")
 	require.Contains(t, a.refused(t, http.StatusNotFound, http.MethodGet, AlertsPath+"/1", ""), "no alert has the fingerprint")
+
+	// A person who follows the link of a notification reads words.
+	browse := func(fingerprint string) *httptest.ResponseRecorder {
+		w, r := httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodGet, AlertsPath+"/"+fingerprint, http.NoBody)
+		r.Header.Set("Accept", "text/html,application/xhtml+xml,*/*;q=0.8")
+		a.ServeHTTP(w, r)
+		return w
+	}
+	page := browse("0000000000000abc")
+	require.Equal(t, http.StatusOK, page.Code)
+	require.Equal(t, "text/plain; charset=utf-8", page.Header().Get("Content-Type"))
+	require.Equal(t, "Accept", page.Header().Get("Vary"))
+	require.Contains(t, page.Body.String(), "step_errors, service=shop step=rank: resolved since ")
+	require.Equal(t, http.StatusNotFound, browse("1").Code)
 
 	var replay Replay
 	require.Equal(t, http.StatusOK, a.ask(t, http.MethodPost, ReplayPath+"?since=1h", "", &replay))

@@ -36,6 +36,22 @@ func TestOtherExtensionsAnswerAtTheAddressOfTheAPI(t *testing.T) {
 	require.Contains(t, failure.Error, "/api/v1/runs/{id}")
 }
 
+// A collector whose configuration leaves alerts out says so, and how to mend it.
+func TestAlertsThatAreNotConfigured(t *testing.T) {
+	s := start(t, &storeExtension{}, nil)
+	for _, path := range []string{"/api/v1/alerts", "/api/v1/alerts/history", "/api/v1/rules", "/api/v1/gates/canary?service=shop", "/api/v1/breakers/openai", "/alertmanager/api/v2/alerts"} {
+		var failure answer.Failure
+		require.Equal(t, http.StatusNotFound, ask(t, s, path, &failure), path)
+		require.Equal(t, "alerts are not configured on this collector: add retryledger_alerts to extensions and to service::extensions", failure.Error, path)
+	}
+	require.NoError(t, s.Handle("/api/v1/alerts", http.NotFoundHandler()))
+	var failure answer.Failure
+	require.Equal(t, http.StatusNotFound, ask(t, s, "/api/v1/alertsx", &failure))
+	require.Contains(t, failure.Error, "there is nothing here")
+	require.Equal(t, http.StatusNotFound, ask(t, s, "/api/v1/alerts/a/b", &failure))
+	require.Contains(t, failure.Error, "there is nothing here")
+}
+
 func TestURLIsWhereThisMachineReachesTheAPI(t *testing.T) {
 	s := start(t, &storeExtension{}, nil)
 	require.Equal(t, "http://"+s.addr.String(), s.URL())

@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -41,26 +40,35 @@ func (s *server) questions() {
 		s.mux.HandleFunc("GET "+pattern, func(w http.ResponseWriter, r *http.Request) { s.answer(w, r, route) })
 		s.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Allow", "GET, HEAD")
-			s.fail(w, r, &userError{http.StatusMethodNotAllowed, "ask with GET"})
+			s.fail(w, r, answer.Refuse(http.StatusMethodNotAllowed, "ask with GET"))
 		})
 	}
 	s.patterns = slices.Sorted(maps.Keys(routes))
 	s.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		s.fail(w, r, &userError{http.StatusNotFound, "there is nothing here; ask " + strings.Join(s.listed(), ", ")})
+		s.fail(w, r, answer.Refuse(http.StatusNotFound, s.nothingAt(r.URL.Path)))
 	})
+}
+
+// servedByAlerts are what the extension retryledger_alerts serves here.
+var servedByAlerts = []string{"/api/v1/alerts", "/api/v1/rules", "/api/v1/gates", "/api/v1/breakers", "/alertmanager"}
+
+// nothingAt says why nothing answers at a path.
+func (s *server) nothingAt(path string) string {
+	listed := s.listed()
+	for _, prefix := range servedByAlerts {
+		served := slices.ContainsFunc(listed, func(pattern string) bool { return strings.HasPrefix(pattern, prefix) })
+		if (path == prefix || strings.HasPrefix(path, prefix+"/")) && !served {
+			return "alerts are not configured on this collector: add retryledger_alerts to extensions and to service::extensions"
+		}
+	}
+	return "there is nothing here; ask " + strings.Join(listed, ", ")
 }
 
 // answer asks one question within the limits and writes what comes back.
 func (s *server) answer(w http.ResponseWriter, r *http.Request, route route) {
-	for name := range r.URL.Query() {
-		if !slices.Contains(route.parameters, name) {
-			known := "it takes none"
-			if len(route.parameters) > 0 {
-				known = "it takes " + strings.Join(route.parameters, ", ")
-			}
-			s.fail(w, r, &userError{http.StatusBadRequest, fmt.Sprintf("%s has no parameter %q; %s", r.URL.Path, name, known)})
-			return
-		}
+	if err := answer.CheckParameters(r.URL.Path, r.URL.Query(), route.parameters...); err != nil {
+		s.fail(w, r, err)
+		return
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), s.config.QueryTimeout)
 	defer cancel()
@@ -68,14 +76,13 @@ func (s *server) answer(w http.ResponseWriter, r *http.Request, route route) {
 	case s.slots <- struct{}{}:
 		defer func() { <-s.slots }()
 	case <-ctx.Done():
-		s.fail(w, r, &userError{http.StatusServiceUnavailable, "too many questions are being worked on; ask again later"})
+		s.fail(w, r, answer.Refuse(http.StatusServiceUnavailable, "too many questions are being worked on; ask again later"))
 		return
 	}
 	conn, err := s.store.Conn(ctx)
 	if err != nil {
 		s.logger().Debug("The store is not ready", zap.Error(err))
-		s.fail(w, r, &userError{http.StatusServiceUnavailable,
-			"the store is not ready: it is still starting, or cannot be reached; the collector's log says which"})
+		s.fail(w, r, answer.ErrNotReady)
 		return
 	}
 	found, err := route.ask(ctx, query.New(conn, query.Limits{Timeout: s.config.QueryTimeout, MaxRows: maxRows}), r)
@@ -105,12 +112,12 @@ func (s *server) runs(ctx context.Context, asker query.Asker, r *http.Request) (
 	}
 	runs := answer.RunFilter{Filter: filter, Completion: values.Get("completion")}
 	if runs.Completion != "" && !slices.Contains(completions, runs.Completion) {
-		return nil, badParameter("completion", "write one of "+strings.Join(completions, ", "))
+		return nil, answer.BadParameter("completion", "write one of "+strings.Join(completions, ", "))
 	}
 	for name, to := range map[string]*bool{"quarantined": &runs.Quarantined, "over_budget": &runs.OverBudget} {
 		if text := values.Get(name); text != "" {
 			if *to, err = strconv.ParseBool(text); err != nil {
-				return nil, badParameter(name, "write true or false")
+				return nil, answer.BadParameter(name, "write true or false")
 			}
 		}
 	}
@@ -138,21 +145,21 @@ func (s *server) filter(values url.Values) (answer.Filter, error) {
 	var err error
 	if text := values.Get("since"); text != "" {
 		if filter.Since, err = answer.ParseInstant(text, now); err != nil {
-			return filter, badParameter("since", err.Error())
+			return filter, answer.BadParameter("since", err.Error())
 		}
 	}
 	if text := values.Get("until"); text != "" {
 		if filter.Until, err = answer.ParseInstant(text, now); err != nil {
-			return filter, badParameter("until", err.Error())
+			return filter, answer.BadParameter("until", err.Error())
 		}
 	}
 	if !filter.Since.IsZero() && !filter.Until.IsZero() && !filter.Since.Before(filter.Until) {
-		return filter, badParameter("since", "it must be before until")
+		return filter, answer.BadParameter("since", "it must be before until")
 	}
 	if text := values.Get("limit"); text != "" {
 		limit, err := strconv.Atoi(text)
 		if err != nil || limit < 0 {
-			return filter, badParameter("limit", "write a number, 0 for as many as there are")
+			return filter, answer.BadParameter("limit", "write a number, 0 for as many as there are")
 		}
 		if filter.Limit = limit; limit == 0 || limit > s.config.MaxResults {
 			filter.Limit = s.config.MaxResults
@@ -161,26 +168,14 @@ func (s *server) filter(values url.Values) (answer.Filter, error) {
 	return filter, nil
 }
 
-// userError is a mistake of the asker, with its status.
-type userError struct {
-	status   int
-	sentence string
-}
-
-func (e *userError) Error() string { return e.sentence }
-
-func badParameter(name, remedy string) error {
-	return &userError{http.StatusBadRequest, "parameter " + name + ": " + remedy}
-}
-
 // fail writes an error as JSON; what is not the asker's is logged.
 func (s *server) fail(w http.ResponseWriter, r *http.Request, err error) {
-	var user *userError
+	var refusal *answer.RefusalError
 	var ambiguous *query.AmbiguousError
 	var exception *proto.Exception
 	switch {
-	case errors.As(err, &user):
-		s.write(w, user.status, answer.Failure{Error: user.sentence})
+	case errors.As(err, &refusal):
+		s.write(w, refusal.Status, answer.Failure{Error: refusal.Sentence})
 	case errors.As(err, &ambiguous):
 		s.write(w, http.StatusConflict, answer.Failure{Error: ambiguous.Error(), Candidates: ambiguous.Candidates})
 	case errors.Is(err, query.ErrNotFound):
@@ -204,12 +199,5 @@ func (s *server) fail(w http.ResponseWriter, r *http.Request, err error) {
 var tooLargeCodes = []int32{158, 159, 160, 241, 396}
 
 func (s *server) write(w http.ResponseWriter, status int, body any) {
-	encoded, err := json.Marshal(body)
-	if err != nil {
-		s.logger().Error("An answer could not be written as JSON", zap.Error(err))
-		status, encoded = http.StatusInternalServerError, []byte(`{"error":"the answer could not be written as JSON; the collector's log says why"}`)
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	_, _ = w.Write(append(encoded, '\n')) // an asker that is gone needs no answer
+	answer.Write(w, s.logger(), status, body)
 }

@@ -18,6 +18,8 @@ import (
 	"go.opentelemetry.io/collector/extension"
 	"go.opentelemetry.io/collector/extension/extensioncapabilities"
 	"go.uber.org/zap"
+
+	"github.com/retryledger/retryledger/analysis/answer"
 )
 
 // connector is what the API needs of the store's extension.
@@ -122,16 +124,22 @@ func (s *server) guarded(next http.Handler) http.Handler {
 		w.Header().Set("Cache-Control", "no-store")
 		host := hostName(r.Host)
 		if (loopback || len(allowed) > 0) && !isLoopback(host) && !slices.ContainsFunc(allowed, func(a string) bool { return strings.EqualFold(a, host) }) {
-			s.fail(w, r, &userError{http.StatusForbidden, fmt.Sprintf(
-				"this API is not served under the name %q; ask it as %s, or add the name to allowed_hosts", host, s.URL())})
+			s.fail(w, r, answer.Refuse(http.StatusForbidden, fmt.Sprintf(
+				"this API is not served under the name %q; ask it as %s, or add the name to allowed_hosts", host, s.URL())))
 			return
 		}
-		if !s.config.ServerConfig.CORS.HasValue() && r.Header.Get("Sec-Fetch-Site") == "cross-site" {
-			s.fail(w, r, &userError{http.StatusForbidden, "pages of other sites may not read this API; set cors to allow some"})
+		if !s.config.ServerConfig.CORS.HasValue() && r.Header.Get("Sec-Fetch-Site") == "cross-site" && !followsLink(r) {
+			s.fail(w, r, answer.Refuse(http.StatusForbidden, "pages of other sites may not read this API; set cors to allow some"))
 			return
 		}
 		next.ServeHTTP(w, r)
 	})
+}
+
+// followsLink tells whether a person follows a link of another site, such as a chat's:
+// that site sees nothing of the answer.
+func followsLink(r *http.Request) bool {
+	return r.Method == http.MethodGet && r.Header.Get("Sec-Fetch-Mode") == "navigate" && r.Header.Get("Sec-Fetch-Dest") == "document"
 }
 
 func hostName(host string) string {

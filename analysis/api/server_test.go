@@ -256,6 +256,17 @@ func TestWebPagesCannotRead(t *testing.T) {
 	require.Equal(t, http.StatusForbidden, ask(t, s, "/api/v1/top", &failure, under("rebound.example.net:4320")))
 	require.Contains(t, failure.Error, "allowed_hosts")
 	require.Equal(t, http.StatusForbidden, ask(t, s, "/api/v1/top", &failure, func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "cross-site") }))
+	fetched := func(mode, dest string) func(*http.Request) {
+		return func(r *http.Request) {
+			r.Header.Set("Sec-Fetch-Site", "cross-site")
+			r.Header.Set("Sec-Fetch-Mode", mode)
+			r.Header.Set("Sec-Fetch-Dest", dest)
+		}
+	}
+	require.Equal(t, http.StatusForbidden, ask(t, s, "/api/v1/top", &failure, fetched("navigate", "iframe")))
+	require.Equal(t, http.StatusForbidden, ask(t, s, "/api/v1/top", &failure, fetched("no-cors", "image")))
+	var followed answer.Top
+	require.Equal(t, http.StatusOK, ask(t, s, "/api/v1/top", &followed, fetched("navigate", "document")), "a person may follow a link from a chat")
 	for _, name := range []string{"localhost:1", "127.0.0.1", "[::1]:9", "ledger.example.com:4320", "LEDGER.example.com"} {
 		var top answer.Top
 		require.Equal(t, http.StatusOK, ask(t, s, "/api/v1/top", &top, under(name)), name)

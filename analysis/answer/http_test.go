@@ -1,0 +1,43 @@
+package answer
+
+import (
+	"math"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+)
+
+func TestCheckParameters(t *testing.T) {
+	t.Parallel()
+	require.NoError(t, CheckParameters("/x", url.Values{"since": nil}, "since", "until"))
+	require.EqualError(t, CheckParameters("/x", url.Values{"bogus": nil}, "since", "until"), `/x has no parameter "bogus"; it takes since, until`)
+	err := CheckParameters("/x", url.Values{"bogus": nil})
+	require.EqualError(t, err, `/x has no parameter "bogus"; it takes none`)
+	var refusal *RefusalError
+	require.ErrorAs(t, err, &refusal)
+	assert.Equal(t, http.StatusBadRequest, refusal.Status)
+}
+
+func TestWrite(t *testing.T) {
+	t.Parallel()
+	core, logs := observer.New(zap.ErrorLevel)
+	write := func(body any) *httptest.ResponseRecorder {
+		w := httptest.NewRecorder()
+		Write(w, zap.New(core), http.StatusTeapot, body)
+		return w
+	}
+	w := write(Failure{Error: "no"})
+	assert.Equal(t, http.StatusTeapot, w.Code)
+	assert.Equal(t, "application/json", w.Header().Get("Content-Type"))
+	assert.JSONEq(t, `{"error":"no"}`, w.Body.String())
+	w = write(math.NaN())
+	assert.Equal(t, http.StatusInternalServerError, w.Code)
+	assert.Contains(t, w.Body.String(), "the collector's log says why")
+	assert.Equal(t, 1, logs.Len())
+}
