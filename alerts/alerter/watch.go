@@ -27,6 +27,8 @@ const (
 	// stateEvery is how often the state is kept where nothing changed, so that a restart
 	// knows since when nothing was evaluated.
 	stateEvery = 10 * time.Second
+	// leftOffEvery is how often the log says that a rule leaves groups off.
+	leftOffEvery = 10 * time.Minute
 )
 
 // watch evaluates the rules, pass by pass.
@@ -53,6 +55,7 @@ type watch struct {
 	at       time.Time  // of the last pass, by ours
 	keptAt   time.Time  // when the state was kept, by the store's clock
 	troubles troubles
+	leftOff  map[string]time.Time // by rule: when the log last said that it leaves groups off
 
 	mu   sync.Mutex
 	last outcome
@@ -154,9 +157,22 @@ func (w *watch) pass(ctx context.Context, now time.Time) time.Duration {
 	set := w.last.set
 	w.mu.Unlock()
 	w.settle(ctx, conn, evaluation, set)
+	w.tellLeftOff(evaluation)
 	w.breakers.pass(ctx, conn, w.reading, w.live.UpTo(), w.clock.Now())
 	w.metrics.evaluated(ctx, evaluation, time.Since(began).Seconds(), err != nil)
 	return max(pause, interval/20)
+}
+
+// tellLeftOff logs, now and then, which rules have more groups than they may.
+func (w *watch) tellLeftOff(evaluation rules.Evaluation) {
+	for _, l := range evaluation.LeftOff {
+		if told, ever := w.leftOff[l.Rule]; ever && evaluation.Instant.Sub(told) < leftOffEvery {
+			continue
+		}
+		w.leftOff[l.Rule] = evaluation.Instant
+		w.log.Warn("An alert rule has more groups than its max_groups, and leaves some off: raise it, filter by where, or group by less.",
+			zap.String("rule", l.Rule), zap.Int("left_off", l.Groups))
+	}
 }
 
 // settle keeps what an evaluation said and tells those who are to be told.

@@ -8,6 +8,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/retryledger/retryledger/schema"
 )
@@ -272,4 +274,27 @@ func TestWatchWithoutAFolder(t *testing.T) {
 	state, _ := c.alert("failing", "shop")
 	assert.Equal(t, "firing", state)
 	assert.Equal(t, []string{"failing shop inactive→firing breach"}, b.transitions())
+}
+
+// A rule that leaves groups off says so, in the list of alerts and now and then in the log.
+func TestGroupsLeftOffAreTold(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	c := b.start("", "default_pack: false\nrules: [{name: many, signal: operation_error_ratio, threshold: 2 %, window: 1m, group_by: [service], max_groups: 1}]\n")
+	core, logs := observer.New(zap.WarnLevel)
+	c.log = zap.New(core)
+	b.step(1, c)
+	for _, service := range []string{"shop", "bank", "post"} {
+		b.insert(work{service: service, visits: 5})
+	}
+	b.step(5, c)
+	assert.Equal(t, map[string]int{"many": 2}, c.alerts().LeftOff)
+	told := logs.FilterMessageSnippet("max_groups").All()
+	require.Len(t, told, 1)
+	assert.Equal(t, map[string]any{"rule": "many", "left_off": int64(2)}, told[0].ContextMap())
+	b.set(b.now().Add(leftOffEvery))
+	b.insert(work{service: "shop", visits: 5})
+	b.insert(work{service: "bank", visits: 5})
+	b.step(1, c)
+	assert.Len(t, logs.FilterMessageSnippet("max_groups").All(), 2)
 }
