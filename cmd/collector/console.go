@@ -151,6 +151,9 @@ func readyMessage(config *confmap.Conf, middle []line, source bool) string {
 		lines = append(lines,
 			line{"try it", ask + " demo" + where + demoEndpoint(endpoints)},
 			line{"ask", ask + " top" + where})
+		if runs(config, "retryledger_alerts") != "" {
+			lines = append(lines, line{"alerts", ask + " alerts" + where})
+		}
 	}
 	lines = append(lines, line{"stop", "Ctrl-C"})
 	var text strings.Builder
@@ -164,13 +167,19 @@ func readyMessage(config *confmap.Conf, middle []line, source bool) string {
 
 // apiServer is the address of the HTTP API, "" where it is not running.
 func apiServer(config *confmap.Conf) string {
+	if name := runs(config, "retryledger_api"); name != "" {
+		return url(config, "extensions::"+name)
+	}
+	return ""
+}
+
+// runs is the name of the first extension of a type that runs, "" if there is none.
+func runs(config *confmap.Conf, kind string) string {
 	running, _ := config.Get("service::extensions").([]any)
 	for _, id := range running {
-		name := fmt.Sprint(id)
-		if name != "retryledger_api" && !strings.HasPrefix(name, "retryledger_api/") {
-			continue
+		if name := fmt.Sprint(id); name == kind || strings.HasPrefix(name, kind+"/") {
+			return name
 		}
-		return url(config, "extensions::"+name)
 	}
 	return ""
 }

@@ -34,7 +34,7 @@ func running(changes map[string]any) *confmap.Conf {
 			}},
 		},
 		"extensions": map[string]any{"retryledger_api": map[string]any{"endpoint": "127.0.0.1:4320"}},
-		"service":    map[string]any{"extensions": []any{"retryledger_store", "retryledger_api", "retryledger_console"}},
+		"service":    map[string]any{"extensions": []any{"retryledger_store", "retryledger_api", "retryledger_alerts", "retryledger_console"}},
 	})
 	if err := conf.Merge(confmap.NewFromStringMap(changes)); err != nil {
 		panic(err)
@@ -57,15 +57,17 @@ retryledger is ready.
   data            /data
   try it          retryledger demo
   ask             retryledger top
+  alerts          retryledger alerts
   stop            Ctrl-C
 
 `},
-		{"from source, API elsewhere", map[string]any{
+		{"from source, API elsewhere, no alerts", map[string]any{
 			"extensions": map[string]any{"retryledger_api": map[string]any{"endpoint": "127.0.0.1:9"}},
 			"receivers": map[string]any{
 				"otlp":           map[string]any{"protocols": map[string]any{"http": map[string]any{"endpoint": "127.0.0.1:8"}}},
 				"otlp/elsewhere": map[string]any{"protocols": map[string]any{"http": map[string]any{"endpoint": "127.0.0.1:7", "traces_url_path": "/otel"}}},
 			},
+			"service": map[string]any{"extensions": []any{"retryledger_api"}},
 		}, true, `
 retryledger is ready.
   send spans to   http://127.0.0.1:4317  OTLP/gRPC

@@ -81,6 +81,11 @@ func oneBreaker(ctx context.Context, env Environment, client *client, format, pr
 		return writeJSON(env.Stdout, view)
 	}
 	p := newPrinter(env)
+	if view.Stale && view.To.IsZero() {
+		p.line(clean(view.Provider) + " was not seen: no request to a provider of this name is known, so nothing holds one back. " +
+			"Names are those in the spans; these are known: " + p.command("retryledger breakers"))
+		return p.flush(env)
+	}
 	p.line(fmt.Sprintf("%s is %s since %s. %s", clean(view.Provider), p.paintState(view), instant(view.Since), clean(view.Why)))
 	if view.RetryAt != nil {
 		p.line("It will be found out with a few requests from " + instant(*view.RetryAt) + ".")

@@ -44,8 +44,12 @@ type stretch struct {
 // maxStretches bounds the lines of numbers.
 const maxStretches = 40
 
+// pause is from how long without samples on it is told: an evaluation that comes late
+// leaves a second out.
+const pause = 3 * time.Second
+
 // stretches compresses samples: each holds samples of one state whose ratios are on one
-// side of the threshold, without a second missing, and no more than a twelfth of all.
+// side of the threshold, without a pause, and no more than a twelfth of all.
 func stretches(samples []report.Sample, threshold float64) []stretch {
 	longest := 10 * time.Second
 	if len(samples) > 0 {
@@ -55,7 +59,7 @@ func stretches(samples []report.Sample, threshold float64) []stretch {
 	for _, s := range samples {
 		if n := len(all); n > 0 {
 			of := &all[n-1]
-			if !s.Instant.After(of.last.Instant.Add(time.Second)) && of.last.State == s.State &&
+			if s.Instant.Sub(of.last.Instant) <= pause && of.last.State == s.State &&
 				(of.last.Ratio > threshold) == (s.Ratio > threshold) && s.Instant.Sub(of.sample.Instant) <= longest {
 				of.last, of.low, of.high = s, min(of.low, s.Ratio), max(of.high, s.Ratio)
 				continue
@@ -92,7 +96,7 @@ func (p printer) numbers(found report.Why) {
 			continue
 		}
 		s := &all[i]
-		if i > 0 && s.sample.Instant.Sub(all[i-1].last.Instant) > time.Second {
+		if i > 0 && s.sample.Instant.Sub(all[i-1].last.Instant) > pause {
 			what := "no data"
 			if l := found.LeftOff; l != nil && !l.To.After(s.sample.Instant) && l.To.After(all[i-1].last.Instant) {
 				what = "not shown"
