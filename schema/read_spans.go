@@ -22,7 +22,9 @@ type TraceSpans struct {
 	Spans      []Span
 	InsertedUs int64            // the newest insert, microseconds since the epoch by the store's clock
 	Conflicts  int              // contents of spans beyond their first, as far as the store still holds them
-	Inserts    map[uint64]int64 // token of an insert → when, microseconds since the epoch by the store's clock
+	// Inserts are those whose spans of the trace were all read: token → when, microseconds
+	// since the epoch by the store's clock. Empty where more came in during the read.
+	Inserts map[uint64]int64
 }
 
 // SpansOfTraces reads all spans of the traces, in no order. Of two contents with
@@ -41,7 +43,38 @@ func SpansOfTraces(ctx context.Context, conn driver.Conn, ids []TraceID, limit i
 			return nil, fmt.Errorf("read the spans of %d traces: %w", len(c.ids), err)
 		}
 	}
+	grown, err := grownSince(ctx, conn, ids, ranges)
+	if err != nil {
+		return nil, err
+	}
+	for _, id := range grown {
+		if t := found[id]; t != nil {
+			clear(t.Inserts)
+		}
+	}
 	return found, nil
+}
+
+// grownSince are the traces whose spans lie elsewhere than ranges said. An insert that
+// became visible meanwhile shows, to a read by these ranges, only its spans within them:
+// it must not count as read. Inserts write their keys first, so that the keys as they are
+// after a read tell of every insert that the read may have seen.
+func grownSince(ctx context.Context, conn driver.Conn, ids []TraceID, ranges []traceRange) ([]TraceID, error) {
+	now, err := traceRanges(ctx, conn, ids)
+	if err != nil {
+		return nil, err
+	}
+	before := make(map[TraceID]traceRange, len(ranges))
+	for _, r := range ranges {
+		before[r.id] = r
+	}
+	var grown []TraceID
+	for _, r := range now {
+		if r != before[r.id] {
+			grown = append(grown, r.id)
+		}
+	}
+	return grown, nil
 }
 
 // traceRange says where the spans of a trace lie.
@@ -300,6 +333,13 @@ func SummaryOfTrace(ctx context.Context, conn driver.Conn, id TraceID) (TraceSum
 		for i, token := range tokens {
 			summary.Inserts[token] = times[i]
 		}
+	}
+	grown, err := grownSince(ctx, conn, []TraceID{id}, ranges)
+	if err != nil {
+		return fail(err)
+	}
+	if len(grown) > 0 {
+		clear(summary.Inserts)
 	}
 	return summary, nil
 }

@@ -303,6 +303,40 @@ func TestInsertThatBecomesVisibleLate(t *testing.T) {
 	assert.Equal(t, s.span(1, 2).EndNs+5e6, rows[0].Attempts[1].EndNs)
 }
 
+// meanwhile is a connection on which something happens just before spans are read.
+type meanwhile struct {
+	driver.Conn
+	happens func()
+}
+
+func (c *meanwhile) Query(ctx context.Context, query string, args ...any) (driver.Rows, error) {
+	if c.happens != nil && strings.Contains(query, "FROM spans WHERE") && strings.Contains(query, "trace_id IN ids") {
+		happens := c.happens
+		c.happens = nil
+		happens()
+	}
+	return c.Conn.Query(ctx, query, args...)
+}
+
+// An insert that becomes visible between the look at where a trace's spans lie and the
+// read of them shows only those of its spans that lie there.
+func TestInsertThatComesWhileItsTraceIsRead(t *testing.T) {
+	s := newStore(t)
+	r := s.runner()
+	s.insert(s.span(1, 1), s.span(1, 3))
+	s.pass(r, s.now())
+	s.insert(s.span(1, 4))
+	plain := s.conn
+	s.conn = &meanwhile{plain, func() {
+		require.NoError(t, schema.InsertSpans(t.Context(), plain, []schema.Span{s.span(1, 2), s.span(1, 9)}))
+	}}
+	s.pass(r, s.now())
+	s.conn = plain
+	s.pass(r, s.now().Add(time.Second))
+	assert.Equal(t, []string{"1: traces 1, 5 attempts, unflagged"}, s.summary())
+	assert.Zero(t, s.pass(r, s.now().Add(2*time.Second)).Traces, "and then all is known")
+}
+
 func TestBacklogIsWorkedOff(t *testing.T) {
 	s := newStore(t)
 	// Attribution was away for days: inserts of three hours of a day, one of them today.
