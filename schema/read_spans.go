@@ -20,8 +20,8 @@ var ErrTooManySpans = errors.New("more spans than the limit")
 type TraceSpans struct {
 	TraceID    TraceID
 	Spans      []Span
-	InsertedUs int64            // the newest insert, microseconds since the epoch by the store's clock
-	Conflicts  int              // contents of spans beyond their first, as far as the store still holds them
+	InsertedUs int64 // the newest insert, microseconds since the epoch by the store's clock
+	Conflicts  int   // contents of spans beyond their first, as far as the store still holds them
 	// Inserts are those whose spans of the trace were all read: token → when, microseconds
 	// since the epoch by the store's clock. Empty where more came in during the read.
 	Inserts map[uint64]int64
