@@ -55,7 +55,7 @@ type Collector struct {
 // Launch starts a collector without waiting for it; args come after those for the place.
 func Launch(t *testing.T, p Place, args ...string) *Collector {
 	t.Helper()
-	return LaunchCommand(t, p, append(p.settings(), args...)...)
+	return LaunchCommand(t, p, append(p.Settings(), args...)...)
 }
 
 // LaunchCommand starts the collector's program with these arguments alone. The end of

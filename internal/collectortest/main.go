@@ -20,6 +20,9 @@ const module = "github.com/retryledger/retryledger"
 // folder holds the programs under test, built once.
 var folder string
 
+// Program is the file of a program under test, "collector" or "retryledger".
+func Program(name string) string { return filepath.Join(folder, name) }
+
 // Main is the TestMain of a package whose tests run the collector: it builds the programs
 // as the tests are built, with the race detector or without, and ends the process. In
 // short mode no test runs.

@@ -32,8 +32,8 @@ func NewPlace(t *testing.T) Place {
 	return Place{Data: t.TempDir(), GRPC: ports[0], HTTP: ports[1], Langfuse: ports[2], API: ports[3]}
 }
 
-// settings are the arguments that make a collector listen there.
-func (p Place) settings() []string {
+// Settings are the arguments that make a collector listen there.
+func (p Place) Settings() []string {
 	return []string{
 		"--set=receivers.otlp.protocols.grpc.endpoint=" + p.GRPC,
 		"--set=receivers.otlp.protocols.http.endpoint=" + p.HTTP,

@@ -1,0 +1,186 @@
+//go:build linux
+
+package apptest
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/retryledger/retryledger/analysis/answer"
+	"github.com/retryledger/retryledger/analysis/attribution"
+	"github.com/retryledger/retryledger/ingest/dialect"
+	"github.com/retryledger/retryledger/internal/collectortest"
+)
+
+var (
+	seed   = flag.Uint64("seed", 0, "seed of the plan; 0 draws one")
+	faults = flag.Int("faults", 18, "faults of processes in the plan; those of messages come on top")
+	only   = flag.String("only", "", "waves of the plan to run, such as 3,7 or 4-9")
+	tries  = flag.Int("shrink", 0, "how often a plan that fails is run again to make it smaller")
+)
+
+func TestMain(m *testing.M) { collectortest.Main(m) }
+
+// TestFaults carries out one plan: the ledger is the truth in the end.
+func TestFaults(t *testing.T) {
+	if *seed == 0 {
+		*seed = rand.Uint64()
+	}
+	whole := NewPlan(*seed, *faults)
+	plan, err := whole.Only(*only)
+	require.NoError(t, err)
+	t.Logf("seed %d; again with: go test ./apptest -run TestFaults -seed %d -faults %d", *seed, *seed, *faults)
+	report, err := attempt(t, plan)
+	if report != nil {
+		t.Log(report)
+	}
+	if err == nil {
+		assert.Zero(t, report.Lost)
+		assert.Zero(t, report.Double)
+		return
+	}
+	t.Errorf("%v", err)
+	if *tries > 0 {
+		kept := plan.shrink(*tries, func(smaller Plan) bool {
+			_, err := attempt(t, smaller)
+			return err != nil
+		})
+		t.Logf("the smallest plan that still fails: -seed %d -faults %d -only %s", *seed, *faults, strings.Trim(strings.ReplaceAll(fmt.Sprint(kept), " ", ","), "[]"))
+	}
+}
+
+func attempt(t *testing.T, plan Plan) (*Report, error) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	return run(ctx, t.TempDir(), collectortest.FreePorts(t, 9), plan, t.Logf)
+}
+
+// The truth that the traffic counts is what attribution makes of its spans.
+func TestTrafficIsCountedAsItIsAccountedFor(t *testing.T) {
+	truth := newTruth()
+	g := &traffic{r: rand.New(rand.NewPCG(1, 2)), truth: truth, seed: 1}
+	var spans []sentSpan
+	for range 1000 {
+		spans = append(spans, g.run(time.Now())...)
+	}
+	rows, rejected := dialect.Normalise(g.request(spans), time.Now().UnixNano())
+	require.Empty(t, rejected)
+	top := answer.TopOf(attribution.Account(rows, attribution.Defaults()), answer.Filter{})
+	assert.Equal(t, truth.Runs, top.Runs)
+	assert.Equal(t, truth.Complete, top.Completion["complete"])
+	assert.Len(t, top.Steps, len(truth.Steps))
+	for _, s := range top.Steps {
+		c := truth.Steps[stepKey{s.Service, s.Step}]
+		require.NotNil(t, c, s.Step)
+		assert.Equal(t, Counts{
+			Executions: s.Executions, Visits: s.Visits, NodeRetries: *s.Retries.Node, Orchestrator: *s.Retries.Orchestrator,
+			Calls: s.Calls, CallsFailed: s.CallsFailed, CallRetries: *s.Retries.Call, Fallbacks: s.Fallbacks,
+			InputTokens: s.Tokens.Input, OutputTokens: s.Tokens.Output,
+		}, *c, "%s of %s", s.Step, s.Service)
+		assert.Positive(t, c.NodeRetries)
+		assert.Positive(t, c.Fallbacks)
+	}
+}
+
+func TestAPlanIsMadeOfItsSeed(t *testing.T) {
+	plan := NewPlan(7, 40)
+	assert.Equal(t, plan, NewPlan(7, 40))
+	assert.NotEqual(t, plan, NewPlan(8, 40))
+	seen := make(map[Fault]bool)
+	for _, w := range plan.Waves[:len(processFaults)] {
+		seen[w.Process] = true
+	}
+	assert.Len(t, seen, len(processFaults), "each kind once before any twice")
+	some, err := plan.Only("3,7-9")
+	require.NoError(t, err)
+	assert.Equal(t, []Wave{plan.Waves[3], plan.Waves[7], plan.Waves[8], plan.Waves[9]}, some.Waves)
+	for _, bad := range []string{"40", "x", "5-3", "-1"} {
+		_, err := plan.Only(bad)
+		assert.Error(t, err, bad)
+	}
+}
+
+func TestShrinkFindsTheWavesThatMatter(t *testing.T) {
+	plan := NewPlan(3, 33)
+	kept := plan.shrink(200, func(p Plan) bool {
+		has := func(w Wave) bool {
+			for _, other := range p.Waves {
+				if other.Seed == w.Seed {
+					return true
+				}
+			}
+			return false
+		}
+		return has(plan.Waves[5]) && has(plan.Waves[21])
+	})
+	assert.Equal(t, []int{5, 21}, kept)
+}
+
+// A disk that is full takes nothing more, and something again when it is emptied.
+func TestADiskCanBeFilled(t *testing.T) {
+	d, err := newDisk(filepath.Join(t.TempDir(), "disk"))
+	require.NoError(t, err)
+	defer d.close()
+	if !d.mounted {
+		t.Skip("this user may not mount a small disk")
+	}
+	require.NoError(t, d.fill())
+	assert.Error(t, os.WriteFile(filepath.Join(d.folder, "x"), []byte("x"), 0o600))
+	require.NoError(t, d.empty())
+	assert.NoError(t, os.WriteFile(filepath.Join(d.folder, "x"), []byte("x"), 0o600))
+}
+
+// What a ledger lacks or has too much is found.
+func TestALedgerThatIsWrongIsTold(t *testing.T) {
+	truth := newTruth()
+	g := &traffic{r: rand.New(rand.NewPCG(4, 2)), truth: truth, seed: 1}
+	var spans []sentSpan
+	for range 50 {
+		spans = append(spans, g.run(time.Now())...)
+	}
+	rows, _ := dialect.Normalise(g.request(spans), time.Now().UnixNano())
+	right := answer.TopOf(attribution.Account(rows, attribution.Defaults()), answer.Filter{})
+	answers := func(status answer.Status, top answer.Top) *node {
+		mux := http.NewServeMux()
+		write := func(value any) http.HandlerFunc {
+			return func(w http.ResponseWriter, _ *http.Request) { assert.NoError(t, json.NewEncoder(w).Encode(value)) }
+		}
+		mux.HandleFunc("/api/v1/status", write(status))
+		mux.HandleFunc("/api/v1/top", write(top))
+		server := httptest.NewServer(mux)
+		t.Cleanup(server.Close)
+		return &node{process: &process{name: "collector"}, place: collectortest.Place{API: server.Listener.Addr().String()}}
+	}
+	r := &runner{truth: truth}
+	found, err := r.compare(t.Context(), answers(answer.Status{Spans: truth.Spans}, right))
+	require.NoError(t, err)
+	assert.Empty(t, found)
+
+	found, err = r.compare(t.Context(), answers(answer.Status{Spans: truth.Spans - 3}, right))
+	require.NoError(t, err)
+	assert.Len(t, found, 1)
+	assert.EqualValues(t, 3, r.report.Lost)
+
+	twice := right
+	twice.Steps = slices.Clone(right.Steps)
+	twice.Steps[0].Executions += 2
+	found, err = r.compare(t.Context(), answers(answer.Status{Spans: truth.Spans}, twice))
+	require.NoError(t, err)
+	assert.Len(t, found, 1)
+	assert.EqualValues(t, 2, r.report.Double)
+}

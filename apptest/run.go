@@ -1,0 +1,435 @@
+//go:build linux
+
+package apptest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/retryledger/retryledger/analysis/answer"
+	"github.com/retryledger/retryledger/internal/replay"
+)
+
+// Report is what one run of a plan did and found.
+type Report struct {
+	Seed       uint64
+	Faults     map[Fault]int
+	Runs       int
+	SpansSent  int64 // repeats included
+	Spans      int64 // distinct ones, all acknowledged
+	Again      int64 // answers that were not an acknowledgement: the sender sent again
+	Lost       int64 // spans that are not in the store
+	Double     int64 // attempts in the ledger beyond those that were made
+	CaughtUpIn time.Duration
+	Took       time.Duration
+}
+
+func (r *Report) String() string {
+	var b strings.Builder
+	total := 0
+	for _, f := range slices.Sorted(maps.Keys(r.Faults)) {
+		fmt.Fprintf(&b, "  %-15s %d\n", f, r.Faults[f])
+		total += r.Faults[f]
+	}
+	return fmt.Sprintf("seed %d: %d faults in %v, %d runs, %d spans sent of which %d are distinct, %d requests sent again; lost %d, double %d; caught up %v after the last fault\n%s",
+		r.Seed, total, r.Took.Round(time.Second), r.Runs, r.SpansSent, r.Spans, r.Again, r.Lost, r.Double, r.CaughtUpIn.Round(time.Millisecond), b.String())
+}
+
+// errRefused is returned when a collector told a sender not to try again.
+var errRefused = errors.New("a collector refused spans for good")
+
+// errWrong is returned when the ledger is not the truth.
+var errWrong = errors.New("the ledger is not what happened")
+
+// runner is one run of a plan.
+type runner struct {
+	c      *cluster
+	plan   Plan
+	truth  *Truth
+	logf   func(string, ...any)
+	mu     sync.Mutex
+	report Report
+	sent   atomic.Int64
+	again  atomic.Int64
+}
+
+func (r *runner) count(f Fault, n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.report.Faults[f] += n
+}
+
+// run carries out a plan in an empty folder and compares the ledger with the truth.
+func run(ctx context.Context, folder string, ports []string, plan Plan, logf func(string, ...any)) (*Report, error) {
+	began := time.Now()
+	c, err := newCluster(ctx, folder, ports)
+	if err != nil {
+		return nil, err
+	}
+	defer c.close()
+	r := &runner{c: c, plan: plan, truth: newTruth(), logf: logf, report: Report{Seed: plan.Seed, Faults: make(map[Fault]int)}}
+	for i, w := range plan.Waves {
+		if err := r.wave(ctx, w); err != nil {
+			return &r.report, fmt.Errorf("wave %d (%s, collector %d): %w", i, w.Process, w.Victim, err)
+		}
+	}
+	waits := time.Now()
+	err = r.settle(ctx)
+	r.report.CaughtUpIn = time.Since(waits)
+	if err == nil { // merging what is left changes nothing
+		if err = c.merge(ctx); err == nil {
+			err = r.settle(ctx)
+		}
+	}
+	if err == nil {
+		err = c.stop()
+	}
+	r.report.Runs, r.report.Spans, r.report.SpansSent, r.report.Again, r.report.Took = r.truth.Runs, r.truth.Spans, r.sent.Load(), r.again.Load(), time.Since(began)
+	return &r.report, err
+}
+
+// job is one export request, and what happens to it.
+type job struct {
+	spans []sentSpan
+	to    int
+	way   int
+	cut   bool
+}
+
+// wave sends the traffic of one wave while its faults happen, and ends when all of it
+// is acknowledged and all processes run.
+func (r *runner) wave(ctx context.Context, w Wave) error {
+	source := rand.New(rand.NewPCG(w.Seed, 2)) //nolint:gosec // to be drawn again, not to be secret
+	g := &traffic{r: source, truth: r.truth, seed: w.Seed}
+	var spans []sentSpan
+	for range w.Runs {
+		spans = append(spans, g.run(time.Now())...)
+	}
+	jobs := r.jobs(source, w, spans)
+	done := make(chan error, 1)
+	faulty := make(chan struct{})
+	pause := time.Duration(source.IntN(500)) * time.Millisecond
+	lasts := time.Duration(300+source.IntN(1500)) * time.Millisecond
+	go func() {
+		defer close(faulty)
+		time.Sleep(pause)
+		done <- r.harm(ctx, w, lasts)
+	}()
+	// Some of the traffic is on its way before the fault, most during it.
+	err := r.send(ctx, g, jobs, (pause+lasts+500*time.Millisecond)/time.Duration(len(jobs)))
+	<-faulty
+	return errors.Join(err, <-done)
+}
+
+// jobs cuts spans into requests, and adds those that the faults of messages bring.
+func (r *runner) jobs(source *rand.Rand, w Wave, spans []sentSpan) []job {
+	has := func(f Fault) bool { return slices.Contains(w.Messages, f) }
+	shuffle := func(list []sentSpan) {
+		source.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
+	}
+	if has(Reorder) {
+		shuffle(spans)
+		r.count(Reorder, 1)
+	}
+	cutUp := func(list []sentSpan) (out []job) {
+		for len(list) > 0 {
+			n := min(len(list), 1+source.IntN(60))
+			out = append(out, job{spans: list[:n:n], to: source.IntN(2), way: source.IntN(4)})
+			list = list[n:]
+		}
+		return out
+	}
+	jobs := cutUp(spans)
+	var late []job
+	if has(Delay) {
+		jobs = slices.DeleteFunc(jobs, func(j job) bool {
+			if source.IntN(5) > 0 {
+				return false
+			}
+			late = append(late, j)
+			return true
+		})
+		r.count(Delay, len(late))
+	}
+	if has(Duplicate) {
+		for _, j := range slices.Clone(jobs) {
+			if source.IntN(5) == 0 {
+				again := j
+				again.to, again.way = source.IntN(2), source.IntN(4)
+				late = append(late, again)
+				r.count(Duplicate, 1)
+			}
+		}
+	}
+	if has(Recut) {
+		some := slices.Clone(spans)
+		shuffle(some)
+		parts := cutUp(some[:len(some)/3])
+		late = append(late, parts...)
+		r.count(Recut, len(parts))
+	}
+	jobs = append(jobs, late...)
+	if has(Cut) {
+		for i := range jobs {
+			jobs[i].cut = source.IntN(6) == 0
+		}
+	}
+	return jobs
+}
+
+// senders is how many requests are on their way at once.
+const senders = 8
+
+// send delivers jobs, one after each pace, each until it is acknowledged.
+func (r *runner) send(ctx context.Context, g *traffic, jobs []job, pace time.Duration) error {
+	queue := make(chan job)
+	var wg sync.WaitGroup
+	errs := make(chan error, senders)
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	for range senders {
+		wg.Go(func() {
+			for j := range queue {
+				if err := r.deliver(ctx, g, j); err != nil {
+					errs <- err
+					stop()
+					return
+				}
+			}
+		})
+	}
+feed:
+	for _, j := range jobs {
+		select {
+		case queue <- j:
+			time.Sleep(pace)
+		case <-ctx.Done():
+			break feed
+		}
+	}
+	close(queue)
+	wg.Wait()
+	select {
+	case err := <-errs:
+		return err
+	default:
+		return nil
+	}
+}
+
+// deliverWithin bounds how long a sender tries: senders give up in the end, but a
+// collector that is killed again and again is up more often than that.
+const deliverWithin = 4 * time.Minute
+
+func (r *runner) deliver(ctx context.Context, g *traffic, j job) error {
+	n := r.c.collectors[j.to]
+	by := n.grpc
+	if j.way > 0 {
+		by = n.http
+	}
+	open := func() (replay.Sender, error) {
+		switch j.way {
+		case 0:
+			return replay.NewGRPC(by.address(), false)
+		case 1:
+			return replay.NewHTTP(by.address(), replay.Protobuf, true)
+		case 2:
+			return replay.NewHTTP(by.address(), replay.JSON, false)
+		}
+		return replay.NewHTTP(by.address(), replay.Protobuf, false)
+	}
+	request := g.request(j.spans)
+	deadline := time.Now().Add(deliverWithin)
+	for wait := 20 * time.Millisecond; ; wait = min(2*wait, 500*time.Millisecond) {
+		s, err := open()
+		if err != nil {
+			return fmt.Errorf("open a sender: %w", err)
+		}
+		if j.cut {
+			j.cut = false
+			by.cutNext.Store(true)
+			r.count(Cut, 1)
+		}
+		attempt, cancel := context.WithTimeout(ctx, 10*time.Second)
+		r.sent.Add(int64(len(j.spans)))
+		err = s.Send(attempt, request)
+		cancel()
+		_ = s.Close()
+		switch {
+		case err == nil:
+			return nil
+		case errors.Is(err, replay.ErrRefused):
+			return fmt.Errorf("%w: %w", errRefused, err)
+		case ctx.Err() != nil:
+			return fmt.Errorf("send to %s: %w", n.name, ctx.Err())
+		case time.Now().After(deadline):
+			return fmt.Errorf("send to %s for %v: %w", n.name, deliverWithin, err)
+		}
+		r.again.Add(1)
+		time.Sleep(wait)
+	}
+}
+
+// harm does the process fault of a wave, and mends it.
+func (r *runner) harm(ctx context.Context, w Wave, lasts time.Duration) error {
+	victim, other, engine := r.c.collectors[w.Victim], r.c.collectors[1-w.Victim], r.c.engine
+	restart := func(list ...*process) error {
+		var errs []error
+		for _, p := range list {
+			errs = append(errs, p.start(ctx))
+		}
+		return errors.Join(errs...)
+	}
+	pause := func(p *process) {
+		p.signal(syscall.SIGSTOP)
+		time.Sleep(lasts)
+		p.signal(syscall.SIGCONT)
+	}
+	var err error
+	switch w.Process {
+	case KillCollector:
+		victim.kill()
+		err = restart(victim.process)
+	case KillBoth:
+		victim.kill()
+		other.kill()
+		err = restart(victim.process, other.process)
+	case KillEngine:
+		engine.kill()
+		time.Sleep(lasts)
+		err = restart(engine)
+	case KillAll:
+		victim.kill()
+		engine.kill()
+		other.kill()
+		err = restart(engine, victim.process, other.process)
+	case KillRecovery:
+		victim.kill()
+		if err = victim.launch(); err == nil {
+			time.Sleep(lasts / 2)
+			victim.kill()
+			err = restart(victim.process)
+		}
+	case StopEngine:
+		pause(engine)
+	case StopCollector:
+		pause(victim.process)
+	case StopMerges:
+		if err = r.c.merges(ctx, "STOP"); err == nil {
+			time.Sleep(lasts)
+			err = r.c.merges(ctx, "START")
+		}
+	case FillDisk:
+		if !victim.journal.mounted {
+			r.logf("no disk is filled: this user may not mount a small one")
+			return nil
+		}
+		if err = victim.journal.fill(); err == nil {
+			time.Sleep(lasts)
+			err = victim.journal.empty()
+		}
+	case "", Duplicate, Recut, Delay, Reorder, Cut:
+		return nil
+	}
+	if err == nil {
+		r.count(w.Process, 1)
+	}
+	return err
+}
+
+// settleWithin bounds how long the ledger may take to show everything.
+const settleWithin = 3 * time.Minute
+
+// settle waits until both collectors answer with the truth.
+func (r *runner) settle(ctx context.Context) error {
+	deadline := time.Now().Add(settleWithin)
+	for {
+		var wrong []string
+		for _, n := range r.c.collectors {
+			found, err := r.compare(ctx, n)
+			if err != nil {
+				found = []string{err.Error()}
+			}
+			wrong = append(wrong, found...)
+		}
+		if len(wrong) == 0 {
+			return nil
+		}
+		if err := ctx.Err(); err != nil {
+			return fmt.Errorf("wait for the ledger: %w", err)
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("%w, after %v:\n%s", errWrong, settleWithin, strings.Join(wrong[:min(len(wrong), 20)], "\n"))
+		}
+		time.Sleep(200 * time.Millisecond)
+	}
+}
+
+// compare tells where the answer of a collector differs from the truth.
+func (r *runner) compare(ctx context.Context, n *node) ([]string, error) {
+	var status answer.Status
+	if err := n.place.Get(ctx, "/api/v1/status", &status); err != nil {
+		return nil, err
+	}
+	var top answer.Top
+	if err := n.place.Get(ctx, "/api/v1/top?limit=0", &top); err != nil {
+		return nil, err
+	}
+	r.report.Lost = max(0, r.truth.Spans-status.Spans)
+	r.report.Double = max(0, status.Spans-r.truth.Spans)
+	var out []string
+	differ := func(what string, got, want int64) {
+		if got != want {
+			out = append(out, fmt.Sprintf("%s says %s: %d instead of %d", n.name, what, got, want))
+		}
+	}
+	differ("spans", status.Spans, r.truth.Spans)
+	differ("runs", int64(top.Runs), int64(r.truth.Runs))
+	differ("complete runs", int64(top.Completion["complete"]), int64(r.truth.Complete))
+	differ("steps", int64(len(top.Steps)), int64(len(r.truth.Steps)))
+	for i := range top.Steps {
+		s := &top.Steps[i]
+		key := stepKey{s.Service, s.Step}
+		want := r.truth.Steps[key]
+		if want == nil {
+			out = append(out, fmt.Sprintf("%s knows a step %s that nobody ran", n.name, key))
+			continue
+		}
+		r.report.Double += int64(max(0, s.Executions-want.Executions) + max(0, s.Calls-want.Calls))
+		for _, c := range []struct {
+			what      string
+			got, want int64
+		}{
+			{"executions", int64(s.Executions), int64(want.Executions)},
+			{"visits", int64(s.Visits), int64(want.Visits)},
+			{"node retries", known(s.Retries.Node), int64(want.NodeRetries)},
+			{"orchestrator retries", known(s.Retries.Orchestrator), int64(want.Orchestrator)},
+			{"calls", int64(s.Calls), int64(want.Calls)},
+			{"failed calls", int64(s.CallsFailed), int64(want.CallsFailed)},
+			{"call retries", known(s.Retries.Call), int64(want.CallRetries)},
+			{"fallbacks", int64(s.Fallbacks), int64(want.Fallbacks)},
+			{"input tokens", s.Tokens.Input, want.InputTokens},
+			{"output tokens", s.Tokens.Output, want.OutputTokens},
+		} {
+			differ(c.what+" of "+key.String(), c.got, c.want)
+		}
+	}
+	return out, nil
+}
+
+// known is -1 for a number that is hidden.
+func known(n *int) int64 {
+	if n == nil {
+		return -1
+	}
+	return int64(*n)
+}
