@@ -30,6 +30,7 @@ var (
 	seed   = flag.Uint64("seed", 0, "seed of the plan; 0 draws one")
 	faults = flag.Int("faults", 18, "faults of processes in the plan; those of messages come on top")
 	only   = flag.String("only", "", "waves of the plan to run, such as 3,7 or 4-9")
+	kinds  = flag.String("kinds", "", "kinds of faults of processes to draw from, such as kill-engine,fill-disk; all if empty")
 	tries  = flag.Int("shrink", 0, "how often a plan that fails is run again to make it smaller")
 )
 
@@ -40,7 +41,9 @@ func TestFaults(t *testing.T) {
 	if *seed == 0 {
 		*seed = rand.Uint64()
 	}
-	whole := NewPlan(*seed, *faults)
+	some, err := ParseFaults(*kinds)
+	require.NoError(t, err)
+	whole := NewPlan(*seed, *faults, some)
 	plan, err := whole.Only(*only)
 	require.NoError(t, err)
 	t.Logf("seed %d; again with: go test ./apptest -run TestFaults -seed %d -faults %d", *seed, *seed, *faults)
@@ -98,9 +101,9 @@ func TestTrafficIsCountedAsItIsAccountedFor(t *testing.T) {
 }
 
 func TestAPlanIsMadeOfItsSeed(t *testing.T) {
-	plan := NewPlan(7, 40)
-	assert.Equal(t, plan, NewPlan(7, 40))
-	assert.NotEqual(t, plan, NewPlan(8, 40))
+	plan := NewPlan(7, 40, processFaults)
+	assert.Equal(t, plan, NewPlan(7, 40, processFaults))
+	assert.NotEqual(t, plan, NewPlan(8, 40, processFaults))
 	seen := make(map[Fault]bool)
 	for _, w := range plan.Waves[:len(processFaults)] {
 		seen[w.Process] = true
@@ -116,7 +119,7 @@ func TestAPlanIsMadeOfItsSeed(t *testing.T) {
 }
 
 func TestShrinkFindsTheWavesThatMatter(t *testing.T) {
-	plan := NewPlan(3, 33)
+	plan := NewPlan(3, 33, processFaults)
 	kept := plan.shrink(200, func(p Plan) bool {
 		has := func(w Wave) bool {
 			for _, other := range p.Waves {

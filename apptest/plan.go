@@ -40,6 +40,21 @@ var (
 	processFaults = []Fault{KillCollector, KillBoth, KillEngine, KillAll, KillRecovery, StopEngine, StopCollector, StopMerges, FillDisk}
 )
 
+// ParseFaults reads kinds of faults of processes such as "kill-engine,fill-disk"; "" is all.
+func ParseFaults(text string) ([]Fault, error) {
+	if text == "" {
+		return processFaults, nil
+	}
+	var kinds []Fault
+	for name := range strings.SplitSeq(text, ",") {
+		if !slices.Contains(processFaults, Fault(name)) {
+			return nil, fmt.Errorf("%q is no fault of a process; there are %v", name, processFaults)
+		}
+		kinds = append(kinds, Fault(name))
+	}
+	return kinds, nil
+}
+
 // Wave is some traffic, and what happens meanwhile.
 type Wave struct {
 	Seed     uint64  // of the traffic and of the faults of its messages
@@ -55,11 +70,12 @@ type Plan struct {
 	Waves []Wave
 }
 
-// NewPlan draws a plan with so many waves, each with a fault of a process.
-func NewPlan(seed uint64, waves int) Plan {
+// NewPlan draws a plan with so many waves, each with a fault of a process of one of
+// these kinds.
+func NewPlan(seed uint64, waves int, kinds []Fault) Plan {
 	r := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // to be drawn again, not to be secret
 	p := Plan{Seed: seed}
-	kinds := slices.Clone(processFaults)
+	kinds = slices.Clone(kinds)
 	for i := range waves {
 		w := Wave{Seed: r.Uint64(), Runs: 20 + r.IntN(60), Victim: r.IntN(2)}
 		// Each kind once before any twice.

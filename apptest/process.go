@@ -33,7 +33,7 @@ type process struct {
 	cmd    *exec.Cmd
 	out    *output
 	exited chan struct{}
-	starts int
+	before string // what it wrote before its last start
 }
 
 // output keeps the end of what a process wrote.
@@ -72,7 +72,10 @@ func (p *process) launch() error {
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start the %s: %w", p.name, err)
 	}
-	p.starts++
+	if p.out != nil {
+		p.before += fmt.Sprintf("-- started again at %s\n%s", time.Now().UTC().Format("15:04:05.000"), p.out)
+		p.before = p.before[max(0, len(p.before)-4*keptOutput):]
+	}
 	exited := make(chan struct{})
 	p.cmd, p.out, p.exited = cmd, out, exited
 	go func() {

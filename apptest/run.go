@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"time"
 
+	"go.opentelemetry.io/collector/pdata/pcommon"
+
 	"github.com/retryledger/retryledger/analysis/answer"
 	"github.com/retryledger/retryledger/internal/replay"
 )
@@ -58,6 +60,7 @@ type runner struct {
 	logf   func(string, ...any)
 	mu     sync.Mutex
 	report Report
+	took   map[spanKey]string // every span that was acknowledged: where, and during what
 	sent   atomic.Int64
 	again  atomic.Int64
 }
@@ -76,9 +79,9 @@ func run(ctx context.Context, folder string, ports []string, plan Plan, logf fun
 		return nil, err
 	}
 	defer c.close()
-	r := &runner{c: c, plan: plan, truth: newTruth(), logf: logf, report: Report{Seed: plan.Seed, Faults: make(map[Fault]int)}}
+	r := &runner{c: c, plan: plan, truth: newTruth(), logf: logf, took: make(map[spanKey]string), report: Report{Seed: plan.Seed, Faults: make(map[Fault]int)}}
 	for i, w := range plan.Waves {
-		if err := r.wave(ctx, w); err != nil {
+		if err := r.wave(ctx, i, w); err != nil {
 			return &r.report, fmt.Errorf("wave %d (%s, collector %d): %w", i, w.Process, w.Victim, err)
 		}
 	}
@@ -92,6 +95,8 @@ func run(ctx context.Context, folder string, ports []string, plan Plan, logf fun
 	}
 	if err == nil {
 		err = c.stop()
+	} else {
+		r.explain(ctx)
 	}
 	r.report.Runs, r.report.Spans, r.report.SpansSent, r.report.Again, r.report.Took = r.truth.Runs, r.truth.Spans, r.sent.Load(), r.again.Load(), time.Since(began)
 	return &r.report, err
@@ -103,11 +108,47 @@ type job struct {
 	to    int
 	way   int
 	cut   bool
+	wave  string
+}
+
+// spanKey is the identity of a span.
+type spanKey struct {
+	trace pcommon.TraceID
+	span  pcommon.SpanID
+}
+
+// acknowledged notes who has taken the spans of a job.
+func (r *runner) acknowledged(j job, n *node) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, s := range j.spans {
+		r.took[spanKey{s.span.TraceID(), s.span.SpanID()}] += fmt.Sprintf(" %s at %s, %s;", n.name, time.Now().UTC().Format("15:04:05.000"), j.wave)
+	}
+}
+
+// explain says which acknowledged spans the store does not hold, and what the processes wrote.
+func (r *runner) explain(ctx context.Context) {
+	var held []string
+	if err := r.c.store.Select(ctx, &held, "SELECT DISTINCT concat(lower(hex(trace_id)), lower(hex(span_id))) FROM spans ORDER BY 1"); err != nil {
+		r.logf("ask the store which spans it holds: %v", err)
+	}
+	missing := maps.Clone(r.took)
+	for key := range missing {
+		if _, ok := slices.BinarySearch(held, key.trace.String()+key.span.String()); ok {
+			delete(missing, key)
+		}
+	}
+	for key, taken := range missing {
+		r.logf("span %s of trace %s is not in the store; it was taken by%s", key.span, key.trace, taken)
+	}
+	for _, p := range []*process{r.c.engine, r.c.collectors[0].process, r.c.collectors[1].process} {
+		r.logf("the %s wrote:\n%s", p.name, p.before+p.out.String())
+	}
 }
 
 // wave sends the traffic of one wave while its faults happen, and ends when all of it
 // is acknowledged and all processes run.
-func (r *runner) wave(ctx context.Context, w Wave) error {
+func (r *runner) wave(ctx context.Context, number int, w Wave) error {
 	source := rand.New(rand.NewPCG(w.Seed, 2)) //nolint:gosec // to be drawn again, not to be secret
 	g := &traffic{r: source, truth: r.truth, seed: w.Seed}
 	var spans []sentSpan
@@ -115,6 +156,9 @@ func (r *runner) wave(ctx context.Context, w Wave) error {
 		spans = append(spans, g.run(time.Now())...)
 	}
 	jobs := r.jobs(source, w, spans)
+	for i := range jobs {
+		jobs[i].wave = fmt.Sprintf("wave %d, %s of collector %d", number, w.Process, w.Victim)
+	}
 	done := make(chan error, 1)
 	faulty := make(chan struct{})
 	pause := time.Duration(source.IntN(500)) * time.Millisecond
@@ -266,6 +310,7 @@ func (r *runner) deliver(ctx context.Context, g *traffic, j job) error {
 		_ = s.Close()
 		switch {
 		case err == nil:
+			r.acknowledged(j, n)
 			return nil
 		case errors.Is(err, replay.ErrRefused):
 			return fmt.Errorf("%w: %w", errRefused, err)
