@@ -206,6 +206,7 @@ func (b *bed) start(dir, rules string) *collector {
 	require.NoError(b.t, d.Start(context.Background(), componenttest.NewNopHost()))
 	ended := sync.OnceFunc(func() {
 		w.live.abandon()
+		w.explainer.end()
 		require.NoError(b.t, d.Shutdown(context.Background()))
 	})
 	b.t.Cleanup(ended)

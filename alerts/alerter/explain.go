@@ -2,6 +2,7 @@ package alerter
 
 import (
 	"context"
+	"maps"
 	"net/url"
 	"time"
 
@@ -18,8 +19,11 @@ const (
 	// explainWithin bounds what a page waits for its explanation. One that is not there in
 	// time follows with a later evaluation, which notifies nobody again.
 	explainWithin = 500 * time.Millisecond
-	// explainEvery is how often the explanation of an alert that goes on firing is made anew.
-	explainEvery = time.Minute
+	// explainAgain is after which time the explanation of an alert that goes on firing is
+	// made anew, beside the evaluations; later as it grows older, up to explainSeldom: what
+	// is behind it changes less and less, and to look costs the store.
+	explainAgain  = time.Minute
+	explainSeldom = 10 * time.Minute
 	// explainAtOnce bounds the explanations of one evaluation: a store that fails
 	// everywhere needs pages more than reasons.
 	explainAtOnce = 10
@@ -44,21 +48,40 @@ func (x explanations) of(rule string, group signals.Labels) rules.Explanation {
 	return x[alertKey{rule, group}].Explanation
 }
 
-// explainer asks the store what is behind alerts.
+// explainer asks the store what is behind alerts. It is not safe for concurrent use.
 type explainer struct {
 	dashboard string
 	within    time.Duration // bounds the questions of one evaluation
 	log       *zap.Logger
 	known     explanations
+
+	stop  context.CancelFunc // nil while nothing is asked beside
+	found chan []finding     // one list when all is asked
 }
 
-// explain brings the explanations of the alerts that fire up to date, as far as there
-// is time.
+// question is what to ask about an alert that fires.
+type question struct {
+	key      alertKey
+	startsAt time.Time
+	query    signals.Query
+	at       time.Time
+}
+
+// finding is what came of a question.
+type finding struct {
+	question
+	explanation signals.Explanation
+}
+
+// explain brings the explanations of the alerts that fire up to date: of those that begin
+// to at once, as far as there is time, of the others when they are there.
 func (e *explainer) explain(ctx context.Context, conn driver.Conn, evaluation rules.Evaluation) explanations {
-	ctx, cancel := context.WithTimeout(ctx, e.within)
+	e.collect()
+	within, cancel := context.WithTimeout(ctx, e.within)
 	defer cancel()
 	next := make(explanations, len(e.known))
 	asked := 0
+	var later []question
 	for i := range evaluation.Alerts {
 		alert := &evaluation.Alerts[i]
 		key := alertKey{alert.Rule, alert.Group}
@@ -69,21 +92,83 @@ func (e *explainer) explain(ctx context.Context, conn driver.Conn, evaluation ru
 		x.startsAt = alert.StartsAt
 		x.Dashboard = e.link(alert)
 		query, ok := alert.Query()
-		old := !known || evaluation.Instant.Sub(x.madeAt) >= explainEvery
-		if ok && old && alert.State == rules.StateFiring && conn != nil && asked < explainAtOnce && ctx.Err() == nil {
-			asked++
-			found, err := signals.Explain(ctx, conn, query, alert.Group)
-			if err == nil {
-				x.TopError, x.TopErrorCount, x.Runs = found.TopError, found.TopErrorCount, found.Runs
-				x.madeAt = evaluation.Instant
+		if ok && alert.State == rules.StateFiring && conn != nil && x.old(evaluation.Instant) {
+			q := question{key, alert.StartsAt, query, evaluation.Instant}
+			if !known && asked < explainAtOnce && within.Err() == nil {
+				asked++
+				if found := e.ask(within, conn, []question{q}); len(found) > 0 {
+					x.take(found[0])
+				}
 			} else {
-				e.log.Debug("An alert goes without its reasons for now.", zap.String("rule", alert.Rule), zap.Error(err))
+				later = append(later, q)
 			}
 		}
 		next[key] = x
 	}
 	e.known = next
+	e.askBeside(ctx, conn, later)
 	return next
+}
+
+// old tells whether it is time to ask again.
+func (x *explanation) old(at time.Time) bool {
+	return at.Sub(x.madeAt) >= min(max(explainAgain, x.madeAt.Sub(x.startsAt)), explainSeldom)
+}
+
+func (x *explanation) take(f finding) {
+	x.TopError, x.TopErrorCount, x.Runs, x.madeAt = f.explanation.TopError, f.explanation.TopErrorCount, f.explanation.Runs, f.at
+}
+
+// ask asks one question after the other, and returns what was answered.
+func (e *explainer) ask(ctx context.Context, conn driver.Conn, questions []question) []finding {
+	var found []finding
+	for _, q := range questions {
+		x, err := signals.Explain(ctx, conn, q.query, q.key.group)
+		if err != nil {
+			e.log.Debug("An alert goes without its reasons for now.", zap.String("rule", q.key.rule), zap.Error(err))
+			continue
+		}
+		found = append(found, finding{q, x})
+	}
+	return found
+}
+
+// askBeside asks while evaluations go on, unless it does already.
+func (e *explainer) askBeside(ctx context.Context, conn driver.Conn, questions []question) {
+	if len(questions) == 0 || e.stop != nil {
+		return
+	}
+	ctx, e.stop = context.WithCancel(ctx)
+	e.found = make(chan []finding, 1)
+	go func(into chan<- []finding) {
+		into <- e.ask(ctx, conn, questions[:min(len(questions), explainAtOnce)])
+	}(e.found)
+}
+
+// collect takes what was found beside, if all is asked.
+func (e *explainer) collect() {
+	select {
+	case found := <-e.found:
+		e.stop()
+		e.stop, e.found = nil, nil
+		e.known = maps.Clone(e.known) // others read what was returned
+		for _, f := range found {
+			if x, known := e.known[f.key]; known && x.startsAt.Equal(f.startsAt) {
+				x.take(f)
+				e.known[f.key] = x
+			}
+		}
+	default: // nothing is asked, or not all yet
+	}
+}
+
+// end ends what is asked beside.
+func (e *explainer) end() {
+	if e.stop != nil {
+		e.stop()
+		<-e.found
+		e.stop, e.found = nil, nil
+	}
 }
 
 // link leads to the dashboard of what the alert is about.

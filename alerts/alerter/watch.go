@@ -185,9 +185,7 @@ func (w *watch) settle(ctx context.Context, conn driver.Conn, evaluation rules.E
 		}
 		w.keptAt = evaluation.Instant
 	}
-	store, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	explained := w.explainer.explain(store, conn, evaluation)
+	explained := w.explainer.explain(ctx, conn, evaluation)
 	alerts := deliverables(evaluation, explained, w.link)
 	if err := w.deliverer.Put(ctx, alerts...); err != nil && ctx.Err() == nil {
 		w.log.Error("Alerts could not be handed to delivery; they are handed over again at the next evaluation.", zap.Error(err))
@@ -203,6 +201,8 @@ func (w *watch) settle(ctx context.Context, conn driver.Conn, evaluation rules.E
 	if conn == nil {
 		return
 	}
+	store, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
 	if err := w.archive.keep(store, conn, evaluation.Instant); err != nil && ctx.Err() == nil {
 		w.log.Warn("What the alert rules saw could not be kept in the store; it is tried again.", zap.Error(err))
 	}
@@ -285,6 +285,7 @@ func (w *watch) restore(ctx context.Context, conn driver.Conn, instant time.Time
 // end keeps what was not kept yet.
 func (w *watch) end(ctx context.Context) {
 	w.live.abandon()
+	w.explainer.end()
 	if !w.restored {
 		return
 	}

@@ -276,6 +276,21 @@ func TestWatchWithoutAFolder(t *testing.T) {
 	assert.Equal(t, []string{"failing shop inactive→firing breach"}, b.transitions())
 }
 
+// An explanation is made anew after one minute, two, four, eight, and then every ten.
+func TestExplanationsGrowOld(t *testing.T) {
+	t.Parallel()
+	at := time.Unix(1_800_000_000, 0)
+	x := explanation{startsAt: at}
+	var asked []int
+	for minute := range 41 {
+		if now := at.Add(time.Duration(minute) * time.Minute); x.old(now) {
+			asked = append(asked, minute)
+			x.madeAt = now
+		}
+	}
+	assert.Equal(t, []int{0, 1, 2, 4, 8, 16, 26, 36}, asked)
+}
+
 // A rule that leaves groups off says so, in the list of alerts and now and then in the log.
 func TestGroupsLeftOffAreTold(t *testing.T) {
 	t.Parallel()
@@ -297,4 +312,34 @@ func TestGroupsLeftOffAreTold(t *testing.T) {
 	b.insert(work{service: "bank", visits: 5})
 	b.step(1, c)
 	assert.Len(t, logs.FilterMessageSnippet("max_groups").All(), 2)
+}
+
+// What is behind an alert that goes on firing is asked anew beside the evaluations.
+func TestExplanationsFollow(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	c := firing(t, b, "")
+	_, alert := c.alert("failing", "shop")
+	require.Equal(t, "TimeoutError", alert.TopError)
+	fails := func() {
+		row := b.row(work{service: "shop", visits: 100, failed: 100}, b.now())
+		for i := range row.Operations {
+			row.Operations[i].LastError = "QuotaError"
+		}
+		require.NoError(t, schema.InsertLedger(t.Context(), b.real, []schema.LedgerRow{row}))
+	}
+	fails()
+	b.step(50, c)
+	_, alert = c.alert("failing", "shop")
+	require.Equal(t, "TimeoutError", alert.TopError, "not before a minute has gone by")
+	fails()
+	b.step(12, c)
+	require.Eventually(t, func() bool {
+		fails()
+		b.step(1, c)
+		_, alert = c.alert("failing", "shop")
+		return alert.TopError == "QuotaError"
+	}, patienceOfTests, 10*time.Millisecond)
+	state, _ := c.alert("failing", "shop")
+	assert.Equal(t, "firing", state)
 }

@@ -41,7 +41,8 @@ type Alert struct {
 	// LastedSeconds is how long a stall has lasted; 0 of rules that count.
 	LastedSeconds float64 `json:"lasted_seconds,omitempty"`
 
-	// What is behind it, of an alert that fires: at first, and again every minute.
+	// What is behind it, of an alert that fires: at first, after a minute, and again ever more
+	// seldom, every ten minutes at last.
 	TopError      string   `json:"top_error,omitempty"` // the most frequent
 	TopErrorCount int64    `json:"top_error_count,omitempty"`
 	Runs          []string `json:"runs,omitempty"` // ids of examples

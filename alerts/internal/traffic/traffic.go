@@ -48,9 +48,10 @@ const (
 )
 
 const (
-	steps  = 3
-	names  = 60 // of 5 services in 2 versions, 12 steps and 3 providers
-	second = int64(time.Second)
+	steps    = 3
+	services = 5
+	names    = 60 // of the services in 2 versions, 12 steps and 3 providers
+	second   = int64(time.Second)
 )
 
 // New makes traffic that depends on the seed alone.
@@ -69,7 +70,8 @@ func (t *Traffic) Second(until time.Time) []schema.LedgerRow {
 }
 
 // Row is the row of a trace whose last span ended at endNs: three steps with a model
-// call each. Of a hundred steps eight are retried once, one falls back, one fails.
+// call each. Of a hundred steps eight are retried once and one falls back; of one
+// service in five, five fail.
 func (t *Traffic) Row(endNs int64) schema.LedgerRow {
 	t.made++
 	k := kind{names: int(t.made % names)}
@@ -79,7 +81,7 @@ func (t *Traffic) Row(endNs int64) schema.LedgerRow {
 			k.steps[i] = retried
 		case n == 8:
 			k.steps[i] = fallsBack
-		case n == 9:
+		case n < 14 && k.names%services == 0:
 			k.steps[i] = fails
 		}
 	}
@@ -165,7 +167,7 @@ func (t *trace) span(parent schema.SpanID, name string, role schema.Role) schema
 	t.at += second / 100
 	return schema.Span{
 		TraceID: schema.TraceID{1}, SpanID: schema.SpanID{t.made}, ParentID: parent, Name: name, Role: role, StartNs: t.at,
-		Service: fmt.Sprint("service-", t.names%5), Version: fmt.Sprint("1.", t.names%2), Environment: "production", Dialect: "openinference",
+		Service: fmt.Sprint("service-", t.names%services), Version: fmt.Sprint("1.", t.names%2), Environment: "production", Dialect: "openinference",
 		GraphStep: -1, RetryCount: -1, ResendCount: -1, Fallback: -1, InputTokens: schema.Unknown, OutputTokens: schema.Unknown,
 	}
 }
