@@ -1,10 +1,14 @@
 package dashboards
 
 import (
+	"fmt"
+	"strings"
+
 	"github.com/grafana/grafana-foundation-sdk/go/barchart"
 	"github.com/grafana/grafana-foundation-sdk/go/common"
 	"github.com/grafana/grafana-foundation-sdk/go/dashboard"
 	"github.com/grafana/grafana-foundation-sdk/go/stat"
+	"github.com/grafana/grafana-foundation-sdk/go/statetimeline"
 	"github.com/grafana/grafana-foundation-sdk/go/table"
 	"github.com/grafana/grafana-foundation-sdk/go/timeseries"
 )
@@ -66,6 +70,48 @@ func overTime() *timeseries.PanelBuilder {
 // withLines draws thresholds as dashed lines.
 func withLines(p *timeseries.PanelBuilder, t *dashboard.ThresholdsConfigBuilder) *timeseries.PanelBuilder {
 	return p.Thresholds(t).ThresholdsStyle(common.NewGraphThresholdsStyleConfigBuilder().Mode(common.GraphThresholdsStyleModeDashed))
+}
+
+// classic gives series that have no meaning of their own, such as providers, Grafana's colours.
+func classic() *dashboard.FieldColorBuilder {
+	return dashboard.NewFieldColorBuilder().Mode(dashboard.FieldColorModeIdPaletteClassic)
+}
+
+// orDash shows a cell without a value as a dash, and not as an empty panel.
+func orDash() dashboard.DynamicConfigValue { return with("noValue", "–") }
+
+// state is a state as a timeline draws it.
+type state struct {
+	word   string // in the store
+	name   string
+	colour string
+}
+
+// numbered writes a column of states as their positions, for the data source takes
+// text in a time series for a label.
+func numbered(column string, states []state) string {
+	words, numbers := make([]string, len(states)), make([]string, len(states))
+	for i, s := range states {
+		words[i], numbers[i] = "'"+s.word+"'", fmt.Sprint(i)
+	}
+	return "transform(toString(" + column + "), [" + strings.Join(words, ", ") + "], [" + strings.Join(numbers, ", ") + "], NULL)"
+}
+
+// timeline draws which state each series was in; its values are positions in states.
+func timeline(states []state) *statetimeline.PanelBuilder {
+	names := dashboard.ValueMap{Type: dashboard.MappingTypeValueToText, Options: map[string]dashboard.ValueMappingResult{}}
+	steps := make([]dashboard.Threshold, len(states)-1)
+	for i, s := range states {
+		names.Options[fmt.Sprint(i)] = dashboard.ValueMappingResult{Text: &s.name, Color: &s.colour, Index: pointer(int32(i))}
+		if i > 0 {
+			steps[i-1] = from(float64(i), s.colour)
+		}
+	}
+	return statetimeline.NewPanelBuilder().Mappings([]dashboard.ValueMapping{{ValueMap: &names}}).
+		ColorScheme(dashboard.NewFieldColorBuilder().Mode(dashboard.FieldColorModeIdThresholds)).Thresholds(thresholds(states[0].colour, steps...)).
+		ShowValue(common.VisibilityModeNever).MergeValues(true).RowHeight(0.8).FillOpacity(85).LineWidth(0).AlwaysSpanNulls().
+		Legend(common.NewVizLegendOptionsBuilder().ShowLegend(true).DisplayMode(common.LegendDisplayModeList).Placement(common.LegendPlacementBottom)).
+		Tooltip(common.NewVizTooltipOptionsBuilder().Mode(common.TooltipDisplayModeSingle))
 }
 
 // stackedBars is a bar for each row, of one colour for each column.

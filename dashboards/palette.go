@@ -19,6 +19,8 @@ const (
 	colourFailed     = "#E5004C"
 	colourUndecided  = "#ABABAB"
 
+	colourMidway = "#B5179E" // a response that broke off after it had begun
+
 	colourWarning = "#FFB000" // the threshold below which nothing needs to be done
 	colourBreach  = colourFailed
 	colourPlain   = "#7B93B8" // a number that is neither good nor bad
@@ -62,4 +64,7 @@ var groups = [][]string{
 	{colourTransport, colourCall, colourNode, colourOrchestrator, colourWorker, colourFallback},
 	{colourFirstTry, colourAfterRetry, colourFallback, colourHandled, colourFailed, colourUndecided},
 	{colourFirstTry, colourWarning, colourBreach},
+	{colourFirstTry, colourWarning, colourHandled, colourFailed, colourUndecided},
+	{colourPlain, colourMidway},
+	{colourFallback, colourFailed, colourUndecided},
 }

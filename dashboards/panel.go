@@ -20,6 +20,8 @@ const (
 	grainOperation grain = "operation"
 	grainAttempt   grain = "attempt"
 	grainCall      grain = "model call"
+	grainRequest   grain = "request"
+	grainProvider  grain = "provider"
 	grainMixed     grain = "attempt (retries) and operation"
 )
 

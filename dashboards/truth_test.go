@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/retryledger/retryledger/alerts/signals"
 	"github.com/retryledger/retryledger/analysis/answer"
 	"github.com/retryledger/retryledger/analysis/attribution"
 	questions "github.com/retryledger/retryledger/analysis/query"
@@ -28,6 +29,7 @@ type truth struct {
 	before answer.Top // of the period of the same length just before
 	runs   answer.Runs
 	ledger attribution.Ledger
+	events []signals.Event // what the signals of alerts count
 }
 
 // shown is a table as tests compare it: a line for each row, numbers to six digits.
@@ -72,7 +74,12 @@ type panelTruth struct {
 func TestPanelsShowWhatTheAPIAnswers(t *testing.T) {
 	t.Parallel()
 	store := storetest.Of(t, capturetest.All(t), "checkout", "billing")
+	insertHistory(t, store.Conn)
 	asker := questions.New(store.Conn, questions.Limits{})
+	var events []signals.Event
+	for i := range store.Rows {
+		events = append(events, signals.Events(&store.Rows[i])...)
+	}
 	ctx := context.Background()
 	for uid, panels := range panelTruths {
 		whole := everything(documents(t)[uid])
@@ -82,7 +89,7 @@ func TestPanelsShowWhatTheAPIAnswers(t *testing.T) {
 		for name, selected := range map[string]selection{
 			"all": whole, "a service": whole.restricted(map[string][]string{"service": {"checkout"}}), "a range": half,
 		} {
-			known := truth{filter: answer.Filter{Since: selected.from, Until: selected.to}, ledger: store.Ledger}
+			known := truth{filter: answer.Filter{Since: selected.from, Until: selected.to}, ledger: store.Ledger, events: events}
 			if services := selected.values["service"]; len(services) > 0 {
 				known.filter.Service = services[0]
 			}

@@ -31,6 +31,7 @@ type Store struct {
 	Conn   driver.Conn
 	Name   string // of the database
 	Ledger attribution.Ledger
+	Rows   []schema.LedgerRow // the same, as the store has it
 }
 
 // Empty is a fresh database with the schema.
@@ -73,6 +74,7 @@ func Of(t testing.TB, captures []capturetest.Capture, services ...string) Store 
 	require.NoError(t, err)
 	require.NoError(t, schema.InsertSpans(ctx, store.Conn, spans))
 	require.NoError(t, schema.InsertLedger(ctx, store.Conn, rows))
+	store.Rows = rows
 	return store
 }
 
