@@ -36,11 +36,73 @@ func breakerHistory() []schema.BreakerTransition {
 func insertHistory(t testing.TB, conn driver.Conn) {
 	t.Helper()
 	ctx := context.Background()
+	require.NoError(t, conn.Exec(ctx, "ALTER TABLE alert_samples REMOVE TTL"), "the captures' day is longer ago than samples are kept")
 	for _, writer := range []string{"one", "other"} {
 		breakers := breakerHistory()
 		for i := range breakers {
 			breakers[i].Writer = writer
 		}
 		require.NoError(t, schema.InsertBreakerTransitions(ctx, conn, breakers))
+		transitions := alertTransitions()
+		for i := range transitions {
+			transitions[i].Writer = writer
+		}
+		require.NoError(t, schema.InsertAlertTransitions(ctx, conn, transitions))
+		require.NoError(t, schema.InsertAlertSamples(ctx, conn, alertSamples()))
 	}
+}
+
+// alertTransitions is what alerts did: of services that exist, of odd names, and of none.
+func alertTransitions() []schema.AlertTransition {
+	at := func(minutes int) time.Time { return storetest.Day.Add(time.Duration(minutes) * time.Minute) }
+	var list []schema.AlertTransition
+	fires := func(minutes int, rule, severity string, group schema.AlertGroup, from, to, reason string, numerator, denominator int64) {
+		list = append(list, schema.AlertTransition{
+			At: at(minutes), Rule: rule, Group: group, From: from, To: to, Reason: reason, Labels: map[string]string{"severity": severity},
+			Numerator: numerator, Denominator: denominator, Threshold: 0.02, MinSamples: 50, TopError: "RateLimitError 429", TopErrorCount: numerator, Runs: []string{"a", "b"},
+		})
+	}
+	checkout, billing := schema.AlertGroup{Service: "checkout", Step: "resolve"}, schema.AlertGroup{Service: "billing", Version: "2"}
+	fires(-70, "step_errors", "page", checkout, "inactive", "firing", "breach", 5, 100)
+	fires(45, "step_errors", "page", checkout, "firing", "resolved", "recovered", 1, 100)
+	fires(70, "step_errors", "page", checkout, "resolved", "pending", "breach", 6, 100)
+	fires(71, "step_errors", "page", checkout, "pending", "firing", "breach", 7, 100)
+	fires(-65, "canary_errors", "page", billing, "inactive", "pending", "breach", 2, 100)
+	fires(-64, "canary_errors", "page", billing, "pending", "inactive", "recovered", 0, 100)
+	fires(90, "fallbacks", "ticket", billing, "inactive", "pending", "breach", 3, 100)
+	fires(100, "provider_server_errors", "breaker", schema.AlertGroup{Provider: "openai"}, "inactive", "firing", "breach", 20, 100)
+	fires(110, "ingest_stalled", "page", schema.AlertGroup{}, "inactive", "firing", "breach", 0, 0)
+	fires(24*60, "step_errors", "page", checkout, "firing", "resolved", "rule_removed", 0, 0)
+	for n := range 2 {
+		name := func(of string) string { return strings.ReplaceAll(odd[of][n], notStated, "") }
+		fires(20, "odd", name("step"), schema.AlertGroup{
+			Service: name("service"), Environment: name("environment"), Version: name("version"), Step: name("step"), Provider: name("provider"),
+		}, "inactive", "firing", "breach", 9, 90)
+	}
+	return list
+}
+
+// alertSamples are evaluations every ten seconds, the last ones of too few to be judged.
+func alertSamples() []schema.AlertSample {
+	var list []schema.AlertSample
+	for i := range 700 {
+		n := int64(i)
+		add := func(rule string, group schema.AlertGroup, numerator int64, threshold float64) {
+			list = append(list, schema.AlertSample{
+				Instant: storetest.Day.Add(time.Duration(10*i) * time.Second), Rule: rule, Group: group, WindowS: 120,
+				Numerator: numerator, Denominator: 700 - n, Threshold: threshold, MinSamples: 50, State: "inactive",
+			})
+		}
+		for k := range int64(8) {
+			add("step_errors", schema.AlertGroup{Service: []string{"checkout", "billing"}[k%2], Step: string(rune('a' + k))}, n*(k+1)%40, 0.02)
+		}
+		for k := range 2 {
+			add("step_errors", schema.AlertGroup{Service: strings.ReplaceAll(odd["service"][k], notStated, ""), Step: strings.ReplaceAll(odd["step"][k], notStated, "")}, n%50, 0.02+float64(n%2)/100)
+			add("canary_errors", schema.AlertGroup{Service: odd["service"][k], Version: odd["version"][k]}, n%30, 0.01)
+		}
+		add("canary_errors", schema.AlertGroup{Service: "checkout", Version: "1"}, n%9, 0.01)
+		add("provider_server_errors", schema.AlertGroup{Provider: strings.ReplaceAll(odd["provider"][i%2], notStated, "")}, n%100, 0.15)
+		add("provider_server_errors", schema.AlertGroup{}, n%11, 0.15)
+	}
+	return list
 }

@@ -22,6 +22,8 @@ const (
 	grainCall      grain = "model call"
 	grainRequest   grain = "request"
 	grainProvider  grain = "provider"
+	grainVisit     grain = "visit of a step"
+	grainAlert     grain = "alert"
 	grainMixed     grain = "attempt (retries) and operation"
 )
 

@@ -143,6 +143,8 @@ func oddRow(n int) schema.LedgerRow {
 	row.Operations = []schema.OperationRow{{
 		Step: name("step"), Grain: "call", Outcome: "succeeded_after_retry", Attempts: 2, Retries: 1, Provider: name("provider"),
 		FirstError: "RateLimitError", StartNs: end - 3e9, EndNs: end, CountsInStep: true, Settled: true,
+	}, {
+		Index: 1, Step: name("step"), Grain: "execution", Outcome: "handled", Attempts: 1, FirstError: "RateLimitError", StartNs: end - 3e9, EndNs: end, Settled: true,
 	}}
 	attempt := schema.AttemptRow{
 		Grain: "call", Step: name("step"), Name: "chat", Parent: -1, Ordinal: 1, Evidence: "structure", Ending: "failed", ErrorClass: "RateLimitError",
@@ -219,7 +221,10 @@ func TestEveryQueryRuns(t *testing.T) {
 }
 
 // ofNoService are the panels that do not depend on which services are chosen.
-var ofNoService = []string{"Circuit breakers", "Why breakers changed"}
+var ofNoService = []string{
+	"Circuit breakers", "Why breakers changed", // of providers, over all services
+	"At the end of the range", "Fires, or is about to", "Server errors (5xx) of providers, 15 % over 30 s", "Alerts over time", "History", // of alerts that are about no service
+}
 
 // oddRowsShow tells whether the odd runs have what the panel is about.
 func oddRowsShow(title string) bool {

@@ -17,6 +17,7 @@ import (
 	questions "github.com/retryledger/retryledger/analysis/query"
 	"github.com/retryledger/retryledger/internal/capturetest"
 	"github.com/retryledger/retryledger/internal/storetest"
+	"github.com/retryledger/retryledger/schema"
 )
 
 // One truth: a panel shows the numbers that the API, and so the command line, answers
@@ -30,6 +31,9 @@ type truth struct {
 	runs   answer.Runs
 	ledger attribution.Ledger
 	events []signals.Event // what the signals of alerts count
+
+	transitions []schema.AlertTransition // up to the end of the range, as the API reads them
+	samples     []schema.AlertSample     // of the range
 }
 
 // shown is a table as tests compare it: a line for each row, numbers to six digits.
@@ -101,6 +105,10 @@ func TestPanelsShowWhatTheAPIAnswers(t *testing.T) {
 			known.before, err = asker.Top(ctx, earlier)
 			require.NoError(t, err)
 			known.runs, err = asker.Runs(ctx, answer.RunFilter{Filter: known.filter})
+			require.NoError(t, err)
+			known.transitions, err = schema.AlertTransitions(ctx, store.Conn, schema.AlertFilter{Until: selected.to})
+			require.NoError(t, err)
+			known.samples, err = schema.AlertSamples(ctx, store.Conn, schema.AlertFilter{Since: selected.from, Until: selected.to})
 			require.NoError(t, err)
 			for title, want := range panels {
 				t.Run(uid+"/"+title+"/"+name, func(t *testing.T) {

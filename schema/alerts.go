@@ -23,6 +23,7 @@ type AlertSample struct {
 	WindowS                uint32 // seconds
 	Numerator, Denominator int64
 	Threshold              float64 // a ratio
+	MinSamples             int64   // with a smaller Denominator the rule does not judge
 	State                  string  // of the alert after the evaluation
 }
 
@@ -66,6 +67,7 @@ var sampleColumns = slices.Concat([]column[AlertSample]{
 	field("numerator", func(s *AlertSample) *int64 { return &s.Numerator }),
 	field("denominator", func(s *AlertSample) *int64 { return &s.Denominator }),
 	field("threshold", func(s *AlertSample) *float64 { return &s.Threshold }),
+	field("min_samples", func(s *AlertSample) *int64 { return &s.MinSamples }),
 	field("state", func(s *AlertSample) *string { return &s.State }),
 })
 

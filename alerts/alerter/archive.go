@@ -47,7 +47,7 @@ func (a *archive) add(evaluation rules.Evaluation, set *rules.Set, explained exp
 			Numerator: s.Numerator, Denominator: s.Denominator, State: string(s.State),
 		}
 		if r := byName[s.Rule]; r != nil {
-			row.WindowS, row.Threshold = uint32(r.Window/time.Second), r.Threshold.Ratio()
+			row.WindowS, row.Threshold, row.MinSamples = uint32(r.Window/time.Second), r.Threshold.Ratio(), r.MinSamples
 		}
 		a.samples = append(a.samples, row)
 	}
