@@ -361,6 +361,12 @@ func (a *account) interrupted(p, u *node, units []*node) bool {
 // repeat charges u as the next attempt of what p was an attempt of.
 func (a *account) repeat(u, p *node, charge string, evidence Evidence, ordinal int) *callAttempt {
 	row, before := a.rowOf(u), a.rowOf(p)
+	if op := row.op.resolve(); row.charge != "" && op != before.op.resolve() {
+		// Of several attempts in u it is their first try that repeats p.
+		if i := slices.IndexFunc(op.attempts, func(c *callAttempt) bool { return c.charge == "" }); i >= 0 {
+			row = op.attempts[i]
+		}
+	}
 	if before.unit == before.node {
 		before.unit = p
 	}
