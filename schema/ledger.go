@@ -60,6 +60,7 @@ type LedgerRow struct {
 	FirstEndNs        int64    // of its spans, bounded by the time of receipt
 	LastEndNs         int64    // of its spans, bounded by the time of receipt
 	LastReceivedNs    int64    // of its spans
+	ReachedNs         int64    // LedgerHead.ReachNs of the row that this one replaces, 0 for the first
 	RejudgeS          uint32   // when silence alone changes the account, seconds since the epoch; 0 never
 	InsertTokens      []uint64 // the latest inserts whose spans were read
 

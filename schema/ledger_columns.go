@@ -26,6 +26,7 @@ var ledgerColumns = []column[LedgerRow]{
 	field("unattributed_spans", func(r *LedgerRow) *uint32 { return &r.UnattributedSpans }),
 	field("first_end_ns", func(r *LedgerRow) *int64 { return &r.FirstEndNs }),
 	field("last_end_ns", func(r *LedgerRow) *int64 { return &r.LastEndNs }),
+	field("reached_ns", func(r *LedgerRow) *int64 { return &r.ReachedNs }),
 	field("last_received_ns", func(r *LedgerRow) *int64 { return &r.LastReceivedNs }),
 	second("judged_at", func(r *LedgerRow) *uint32 { return &r.Version.JudgedS }),
 	second("rejudge_at", func(r *LedgerRow) *uint32 { return &r.RejudgeS }),

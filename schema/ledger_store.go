@@ -75,11 +75,15 @@ type LedgerHead struct {
 	State        State
 	Spans        uint32
 	InsertTokens []uint64
+	Hours        []uint32 // since the epoch, that the row says something about
+	ReachNs      int64    // the latest of all ends in the row, and in those that it replaced
 }
 
 var headColumns = []column[LedgerHead]{
 	id("trace_id", func(h *LedgerHead) []byte { return h.TraceID[:] }, func(h *LedgerHead) any { return &h.TraceID }),
 	{read: "argMax(insert_tokens, version)", dest: func(h *LedgerHead) any { return &h.InsertTokens }},
+	{read: "max(reach_ns)", dest: func(h *LedgerHead) any { return &h.ReachNs }},
+	{read: "argMax(hours, version)", dest: func(h *LedgerHead) any { return &h.Hours }},
 	{read: "toString(argMax(state, version))", dest: func(h *LedgerHead) any { return (*string)(&h.State) }},
 	{read: "argMax(spans, version)", dest: func(h *LedgerHead) any { return &h.Spans }},
 	{read: "reinterpretAsFixedString(max(version))", dest: func(h *LedgerHead) any { return &h.Version }},

@@ -196,6 +196,7 @@ func setRetention(ctx context.Context, conn driver.Conn, spanDays, ledgerDays in
 		{"spans", received, spanDays},
 		{"run_keys", "received_at", spanDays},
 		{"ledger", "received_at", ledgerDays},
+		{"usage_hours", "toDateTime(hour * 3600, 'UTC')", ledgerDays},
 	} {
 		interval := fmt.Sprintf("toIntervalDay(%d)", table.days)
 		var ddl string

@@ -75,6 +75,12 @@ func (p *pass) attribute(ctx context.Context, seeds []schema.TraceID) error {
 		rows = append(rows, p.rowsOf(g, heads)...)
 		written = append(written, g)
 	}
+	for i := range rows {
+		rows[i].ReachedNs = heads[rows[i].TraceID].ReachNs
+	}
+	if err := schema.TouchHours(ctx, p.conn, left(rows, heads)); err != nil {
+		return err
+	}
 	if err := p.write(ctx, rows); err != nil {
 		return err
 	}
@@ -82,6 +88,25 @@ func (p *pass) attribute(ctx context.Context, seeds []schema.TraceID) error {
 		p.finish(g)
 	}
 	return nil
+}
+
+// left are the hours of which the rows no longer say anything, where those that they
+// replace do.
+func left(rows []schema.LedgerRow, heads map[schema.TraceID]schema.LedgerHead) []uint32 {
+	var hours []uint32
+	for i := range rows {
+		head, ok := heads[rows[i].TraceID]
+		if !ok {
+			continue
+		}
+		still := rows[i].Hours()
+		for _, hour := range head.Hours {
+			if !slices.Contains(still, hour) && !slices.Contains(hours, hour) {
+				hours = append(hours, hour)
+			}
+		}
+	}
+	return hours
 }
 
 // refuse notes that a trace has more spans than a run may have. What the ledger

@@ -14,6 +14,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/retryledger/retryledger/internal/ledgerstore"
+	"github.com/retryledger/retryledger/schema"
 )
 
 // longestPause bounds the wait after a pass that the store did not let through.
@@ -60,6 +61,7 @@ func (a *attributor) begin(ctx context.Context, conn func(context.Context) (driv
 	a.runner = NewRunner(a.config, conn, a.log)
 	ctx, a.stop = context.WithCancel(context.WithoutCancel(ctx))
 	a.loop.Go(func() { a.run(ctx) })
+	a.loop.Go(func() { a.sumUp(ctx, conn) })
 }
 
 func (a *attributor) run(ctx context.Context) {
@@ -89,6 +91,34 @@ func (a *attributor) run(ctx context.Context) {
 				ticker.Reset(pause)
 			}
 			behind = result.Behind
+		}
+	}
+}
+
+// Sums of hours are built this often, so many at once: where a store of years is new to
+// it, one statement reads it all.
+const (
+	sumUpEvery  = time.Minute
+	sumUpAtOnce = 20_000
+)
+
+// sumUp builds the sums of the hours that have settled, from which long ranges are
+// answered. Without them answers are the same, and slow.
+func (a *attributor) sumUp(ctx context.Context, conn func(context.Context) (driver.Conn, error)) {
+	ticker := time.NewTicker(sumUpEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		c, err := conn(ctx)
+		if err == nil {
+			_, err = schema.BuildUsageHours(ctx, c, schema.UsageSettle, sumUpAtOnce)
+		}
+		if err != nil && ctx.Err() == nil {
+			a.log.Warn("The sums of hours were not built; questions about long ranges take longer. They are tried again.", zap.Error(err))
 		}
 	}
 }
