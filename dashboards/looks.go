@@ -36,9 +36,12 @@ func retryShareThresholds() *dashboard.ThresholdsConfigBuilder {
 }
 
 // tiles shows each column of the first row as a large value.
-func tiles() *stat.PanelBuilder {
+func tiles() *stat.PanelBuilder { return tilesOf("/.*/") }
+
+// tilesOf shows the columns whose names match.
+func tilesOf(columns string) *stat.PanelBuilder {
 	return stat.NewPanelBuilder().
-		ReduceOptions(common.NewReduceDataOptionsBuilder().Calcs([]string{"lastNotNull"}).Fields("/.*/").Values(false)).
+		ReduceOptions(common.NewReduceDataOptionsBuilder().Calcs([]string{"lastNotNull"}).Fields(columns).Values(false)).
 		ColorMode(common.BigValueColorModeValue).GraphMode(common.BigValueGraphModeNone).
 		JustifyMode(common.BigValueJustifyModeAuto).TextMode(common.BigValueTextModeValueAndName).WideLayout(false).
 		Orientation(common.VizOrientationVertical).

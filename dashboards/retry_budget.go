@@ -36,7 +36,7 @@ func outcomeTiles() panel {
 		columns = append(columns, ratio("sum("+o.column+")", ended)+` AS "`+o.name+`"`)
 	}
 	return panel{
-		title: "How operations ended", width: 10, height: 4, unit: "percentunit",
+		title: "How operations ended", width: 9, height: 4, unit: "percentunit",
 		says: "Of the operations that ended: those that succeeded at the first try, those that succeeded only after a retry, " +
 			"by a fallback to another candidate, and those that failed, also where something handled the failure. The first two are never added up.",
 		grain: grainOperation, definition: "accounting.md#outcome-of-an-operation", empty: sendSpans,
@@ -49,10 +49,10 @@ func outcomeTiles() panel {
 
 func largestConsumer() panel {
 	return panel{
-		title: "Eats most of the budget", width: 6, height: 4, unit: "percentunit",
+		title: "Eats most of the budget", width: 8, height: 4, unit: "percentunit",
 		says:  "The step with the most retries over all layers, the layer with most of them, and its part of all retries. It is where to begin.",
 		grain: grainAttempt, definition: "accounting.md#layers", empty: "No retries in this range",
-		draws: tiles().Decimals(0),
+		draws: tilesOf("/^(step|layer|of all retries)$/").Decimals(0),
 		queries: []query{newQuery("A", asTable, `SELECT `+stated("step")+` AS step, arrayElement([`+layerNames()+`], indexOf(by_layer, arrayMax(by_layer))) AS layer,
     retries / sum(retries) OVER () AS "of all retries", `+stated("service")+` AS service
 FROM (
@@ -67,7 +67,6 @@ ORDER BY retries DESC, service, step LIMIT 1`)},
 			column("step", coloured(colourBreach), toStep()),
 			column("layer", coloured(colourPlain)),
 			column("of all retries", coloured(colourPlain)),
-			column("service", coloured(colourPlain)),
 		},
 	}
 }
@@ -99,7 +98,7 @@ func sumsByLayer() string {
 
 func retryShareNow() panel {
 	return panel{
-		title: "Retries ÷ operations", width: 4, height: 4, unit: "percentunit",
+		title: "Retries ÷ operations", width: 3, height: 4, unit: "percentunit",
 		says: "Retries of all layers for each operation. Up to 10 % is the usual budget of traffic; above 20 % retries are a load of their own. " +
 			"Layers that an instrumentation hides are not in it.",
 		grain: grainMixed, definition: "accounting.md#budget", empty: sendSpans,
@@ -115,10 +114,10 @@ func overBudgetNow() panel {
 		says:  "Runs that ended in the range and used up the retry limit of a run, or that of a step; and how many runs ended.",
 		grain: grainRun, definition: "accounting.md#budget", empty: "No run ended in this range",
 		draws: tiles(),
-		queries: []query{newQuery("A", asTable, `SELECT countIf(over_budget) AS "over budget", count() AS runs
-FROM `+windowed("run_usage")+`
+		queries: []query{newQuery("A", asTable, `SELECT sum(over_budget) AS "over budget", sum(runs) AS "runs"
+FROM `+windowed("run_counts")+`
 WHERE `+chosen(ofRuns...)+`
-HAVING runs > 0`)},
+HAVING "runs" > 0`)},
 		overrides: []override{
 			column("over budget", colouredBy(thresholds(colourFirstTry, from(1, colourBreach)))[:2]...),
 			column("runs", coloured(colourPlain)),
@@ -134,7 +133,7 @@ func consumptionBySteps() panel {
 		grain: grainAttempt, definition: "accounting.md#layers", empty: "No retries in this range",
 		draws: stackedBars("name"),
 		queries: []query{newQuery("A", asTable, `SELECT if(services > 1, concat(step, ' · ', service), step) AS name,
-    transport, call, node, orchestrator, worker
+    nullIf(transport, 0) AS transport, nullIf(call, 0) AS call, nullIf(node, 0) AS node, nullIf(orchestrator, 0) AS orchestrator, nullIf(worker, 0) AS worker
 FROM (
     SELECT `+stated("service")+` AS service, toString(step) AS step, `+sumsByLayer()+`,
         transport + call + node + orchestrator + worker AS retries, count() OVER (PARTITION BY step) AS services
@@ -144,7 +143,7 @@ FROM (
     HAVING retries > 0
 )
 ORDER BY retries DESC, service, step LIMIT 12`)},
-		overrides: layerColumns(),
+		overrides: append(layerColumns(), column("name", inUnit("string"))),
 	}
 }
 
@@ -153,7 +152,7 @@ func retryShareOverTime() panel {
 		title: "Retries ÷ operations over time", width: 11, height: 11, unit: "percentunit",
 		says:  "Retries of all layers for each operation that ended in the same interval, against 10 % and 20 %. It exceeds 100 % where operations are retried more than once on average.",
 		grain: grainMixed, definition: "accounting.md#budget", empty: sendSpans,
-		draws: withLines(lines(), retryShareThresholds()),
+		draws: withLines(lines(), retryShareThresholds()).AxisSoftMax(1.1 * shareTooHigh),
 		queries: []query{newQuery("A", asTimeSeries, withBucket+"SELECT "+bucket+" AS time, "+ratio(retriesOf("sum"), "sum(operations)")+
 			` AS "retries ÷ operations"`+"\nFROM "+windowed("usage")+"\nWHERE "+chosen(ofCalls...)+"\nGROUP BY time\nORDER BY time")},
 	}
@@ -180,15 +179,18 @@ FROM (
 )
 ORDER BY retries DESC, wasted_s DESC, service, step LIMIT 100`)},
 		overrides: append(layerColumns(),
-			column("step", toStep(), wide(170)),
-			column("service", wide(150)),
-			column("retries", wide(80)),
-			column("share", inUnit("percentunit"), with("decimals", 0), with("min", 0), with("max", 1), gauge(), wide(140)),
-			column("per_operation", append(colouredBy(retryShareThresholds()), named("per operation"), inUnit("percentunit"), with("decimals", 1))...),
-			column("failed_calls", named("failed calls")),
-			column("wasted_tokens", named("wasted tokens")),
-			column("wasted_s", named("wasted time"), inUnit("s")),
-			column("wasted_usd", named("wasted cost"), inUnit("currencyUSD")),
+			column("step", toStep(), wide(150)),
+			column("service", wide(140)),
+			column("retries", wide(70)),
+			column("share", inUnit("percentunit"), with("decimals", 0), with("min", 0), with("max", 1), gauge(), wide(120)),
+			column("fallbacks", wide(75)),
+			column("operations", wide(85)),
+			column("calls", wide(70)),
+			column("per_operation", append(colouredBy(retryShareThresholds()), wide(100), nothing(), named("per operation"), inUnit("percentunit"), with("decimals", 1))...),
+			column("failed_calls", named("failed calls"), wide(85)),
+			column("wasted_tokens", named("wasted tokens"), wide(105)),
+			column("wasted_s", named("wasted time"), inUnit("s"), wide(95)),
+			column("wasted_usd", named("wasted cost"), inUnit("currencyUSD"), nothing(), wide(85)),
 		),
 	}
 }
@@ -252,23 +254,25 @@ func configuredAgainstActual() panel {
 			"Two layers that do not know of each other show here: the counter says 7, the configuration 3.",
 		grain: grainStep, definition: "accounting.md#budget", empty: "No run ended in this range",
 		draws: list(),
-		queries: []query{newQuery("A", asTable, `SELECT toString(step) AS step, `+stated("service")+` AS service, step_limit, most, multiplied, worst_case, over, runs
+		queries: []query{newQuery("A", asTable, `SELECT toString(step) AS step, `+stated("service")+` AS service, budget, most, multiplied, worst_case, over, runs
 FROM (
-    SELECT service, step, max(step_limit) AS step_limit, max(ifNull(retries_total, 0)) AS most,
-        argMax(toString(factorisation), ifNull(retries_total, 0)) AS multiplied,
-        if(max(worst_case) = 0, NULL, max(worst_case)) AS worst_case, countIf(over_budget) AS over, count() AS runs
-    FROM `+windowed("step_usage")+`
+    SELECT service, step, max(step_limit) AS budget, max(counts.most) AS most, argMax(toString(counts.multiplied), counts.most) AS multiplied,
+        if(max(counts.worst_case) = 0, NULL, max(counts.worst_case)) AS worst_case, sum(over_budget) AS over, sum(counts.runs) AS runs
+    FROM `+windowed("step_counts")+` AS counts
     WHERE `+chosen(ofSteps...)+`
     GROUP BY service, step
     HAVING most > 0
 )
-ORDER BY most - step_limit DESC, over DESC, service, step LIMIT 50`)},
+ORDER BY most - budget DESC, over DESC, service, step LIMIT 50`)},
 		overrides: []override{
-			column("step", toStep()),
-			column("step_limit", named("limit")),
-			column("most", named("most in one run")),
-			column("worst_case", named("worst case"), with("noValue", "–")),
-			column("over", append(colouredBy(thresholds(colourPlain, from(1, colourBreach))), named("runs over"))...),
+			column("step", toStep(), wide(120)),
+			column("service", wide(130)),
+			column("budget", named("limit"), wide(55)),
+			column("most", named("most in one run"), wide(125)),
+			column("multiplied", nothing(), wide(90)),
+			column("worst_case", named("worst case"), nothing(), wide(90)),
+			column("over", append(colouredBy(thresholds(colourPlain, from(1, colourBreach))), named("runs over"), wide(85))...),
+			column("runs", wide(70)),
 		},
 	}
 }
@@ -297,8 +301,8 @@ HAVING sum(retries_now) + sum(retries_before) > 0
 ORDER BY abs(change) DESC, service, step LIMIT 50`)},
 		overrides: []override{
 			column("step", toStep()),
-			column("before", inUnit("percentunit"), with("decimals", 1), with("noValue", "–")),
-			column("now", append(colouredBy(retryShareThresholds()), inUnit("percentunit"), with("decimals", 1), with("noValue", "–"))...),
+			column("before", inUnit("percentunit"), with("decimals", 1), nothing()),
+			column("now", append(colouredBy(retryShareThresholds()), inUnit("percentunit"), with("decimals", 1), nothing())...),
 			column("change", named("retries more or less")),
 		},
 	}
@@ -312,15 +316,16 @@ func runsOverBudget() panel {
 		draws: list(),
 		queries: []query{newQuery("A", asTable, `SELECT time, run_id, `+stated("service")+` AS service, `+stated("version")+` AS version, retries, run_limit,
     arrayStringConcat(steps_over_budget, ', ') AS steps, completion, outcome, lasted_ms
-FROM `+windowed("run_usage")+`
-WHERE over_budget AND `+chosen(ofRuns...)+`
+FROM `+windowed("over_budget_runs")+`
+WHERE `+chosen(ofRuns...)+`
 ORDER BY retries DESC, time DESC, run_id LIMIT 100`)},
 		overrides: []override{
-			column("time", named("ended"), wide(170)),
-			column("run_id", named("run"), wide(290)),
-			column("run_limit", named("limit")),
-			column("steps", named("steps over budget")),
-			column("lasted_ms", named("took"), inUnit("ms")),
+			column("time", named("ended"), inUnit(instant), wide(160)),
+			column("run_id", named("run"), wide(280)),
+			column("retries", wide(70)),
+			column("run_limit", named("limit"), wide(60)),
+			column("steps", named("steps over budget"), nothing(), wide(240)),
+			column("lasted_ms", named("took"), inUnit("ms"), wide(90)),
 		},
 	}
 }

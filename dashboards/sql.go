@@ -11,10 +11,14 @@ import (
 const (
 	// since and until are the dashboard's range in nanoseconds, as views take it:
 	// since <= end < until. The data source fills the macros in, in milliseconds.
-	since = "toUnixTimestamp64Milli($__fromTime_ms) * 1000000"
-	until = "toUnixTimestamp64Milli($__toTime_ms) * 1000000"
-	// rangeSeconds is how long the range is.
-	rangeSeconds = "intDiv(toUnixTimestamp64Milli($__toTime_ms) - toUnixTimestamp64Milli($__fromTime_ms), 1000)"
+	// A range of more than six hours begins with its first hour, as views keep those by
+	// the hour.
+	since = "if(" + isLong + ", intDiv(" + fromMs + ", 3600000) * 3600000, " + fromMs + ") * 1000000"
+	until = toMs + " * 1000000"
+
+	fromMs = "toUnixTimestamp64Milli($__fromTime_ms)"
+	toMs   = "toUnixTimestamp64Milli($__toTime_ms)"
+	isLong = toMs + " - " + fromMs + " > 21600000"
 )
 
 // windowed is a view with a window, over the dashboard's range.
@@ -22,9 +26,11 @@ func windowed(view string) string {
 	return view + "(since_ns = " + since + ", until_ns = " + until + ")"
 }
 
-// before is a view over the period of the same length just before the range.
+// before is a view over the period of the same length just before the range, of whole
+// hours where the range is long.
 func before(view string) string {
-	return view + "(since_ns = 2 * (" + since + ") - (" + until + "), until_ns = " + since + ")"
+	const length = "if(" + isLong + ", intDiv(" + toMs + " - " + fromMs + " + 3599999, 3600000) * 3600000, " + toMs + " - " + fromMs + ") * 1000000"
+	return view + "(since_ns = " + since + " - " + length + ", until_ns = " + since + ")"
 }
 
 // bucket is the time of a point: the beginning of its interval. Long ranges are
@@ -32,7 +38,7 @@ func before(view string) string {
 const bucket = `toDateTime(intDiv(toUnixTimestamp(time), point_s) * point_s, 'UTC')`
 
 // withBucket names point_s, the seconds of one point, for bucket.
-const withBucket = "WITH toUInt32(if(" + rangeSeconds + " > 21600, intDiv($__interval_s + 3599, 3600) * 3600, $__interval_s)) AS point_s\n"
+const withBucket = "WITH toUInt32(if(" + isLong + ", intDiv($__interval_s + 3599, 3600) * 3600, $__interval_s)) AS point_s\n"
 
 // notStated stands for an empty name, which Grafana cannot offer to choose.
 const notStated = "(not stated)"

@@ -58,7 +58,7 @@ func judgments(rule string) func(truth) shown {
 			subject string
 		}
 		cells, peaks := map[cell]float64{}, map[string]float64{}
-		interval := selection{from: k.filter.Since, to: k.filter.Until}.interval(120)
+		interval := selection{from: k.from, to: k.filter.Until}.interval(120)
 		for _, sample := range k.samples {
 			if sample.Rule != rule || !k.concerns(sample.Group) || sample.Denominator < sample.MinSamples {
 				continue
@@ -94,7 +94,7 @@ var alertTruths = map[string]panelTruth{
 				pending++
 			}
 			for _, t := range story {
-				if t.To == "firing" && !t.At.Before(k.filter.Since) {
+				if t.To == "firing" && !t.At.Before(k.from) {
 					began++
 				}
 			}
@@ -130,13 +130,13 @@ var alertTruths = map[string]panelTruth{
 		var points []point
 		for name, story := range k.stories() {
 			state, i := numbers[story[0].From], 0
-			for ; i < len(story) && story[i].At.Before(k.filter.Since); i++ {
+			for ; i < len(story) && story[i].At.Before(k.from); i++ {
 				state = numbers[story[i].To]
 			}
 			if i == len(story) && state == 0 {
 				continue
 			}
-			points = append(points, point{k.filter.Since, name, state})
+			points = append(points, point{k.from, name, state})
 			for _, t := range story[i:] {
 				state = numbers[t.To]
 				points = append(points, point{t.At, name, state})
@@ -158,7 +158,7 @@ var alertTruths = map[string]panelTruth{
 			return cmp.Or(b.At.Compare(a.At), cmp.Compare(a.Rule, b.Rule), cmp.Compare(a.Group.Service, b.Group.Service), cmp.Compare(a.Group.Step, b.Group.Step))
 		})
 		for _, t := range list {
-			if k.concerns(t.Group) && !t.At.Before(k.filter.Since) {
+			if k.concerns(t.Group) && !t.At.Before(k.from) {
 				s.row(t.At, t.Rule, t.To, t.Group.Service, t.Group.Step, release(t.Group), t.Group.Provider, t.Reason, fmt.Sprintf("%d of %d", t.Numerator, t.Denominator),
 					ratioOf(t.Numerator, t.Denominator), t.Threshold, fmt.Sprintf("%s ×%d", t.TopError, t.TopErrorCount), t.Runs[0])
 			}

@@ -201,7 +201,7 @@ var providerTruths = map[string]panelTruth{
 			return cmp.Or(b.At.Compare(a.At), cmp.Compare(orNotStated(a.Provider), orNotStated(b.Provider)))
 		})
 		for _, b := range list {
-			if !b.At.Before(k.filter.Since) && b.At.Before(k.filter.Until) {
+			if !b.At.Before(k.from) && b.At.Before(k.filter.Until) {
 				s.row(b.At, orNotStated(b.Provider), b.From+" → "+b.To, b.Why)
 			}
 		}
@@ -316,10 +316,10 @@ func breakersOverTime(k truth) (s shown) {
 	for name, changes := range byName {
 		state := numbers[changes[0].From]
 		i := 0
-		for ; i < len(changes) && changes[i].At.Before(k.filter.Since); i++ {
+		for ; i < len(changes) && changes[i].At.Before(k.from); i++ {
 			state = numbers[changes[i].To]
 		}
-		points = append(points, point{k.filter.Since, name, state})
+		points = append(points, point{k.from, name, state})
 		for _, c := range changes[i:] {
 			state = numbers[c.To]
 			points = append(points, point{c.At, name, state})

@@ -15,27 +15,13 @@ var withoutTruth = map[string]string{}
 // panelTruths are by UID and title.
 var panelTruths = map[string]map[string]panelTruth{
 	uidRetryBudget: {
-		"How operations ended": {[]string{"first try", "after retry", "by fallback", "failed, handled", "failed"}, func(k truth) (s shown) {
-			counts := map[string]float64{}
-			ended := 0.0
-			k.operations(func(o attribution.Operation) {
-				counts[outcomeOf(o.Outcome)]++
-				if outcomeOf(o.Outcome) != "undecided" {
-					ended++
-				}
-			})
-			s.row(counts["first try"]/ended, counts["after retry"]/ended, counts["by fallback"]/ended, counts["failed, handled"]/ended, counts["failed"]/ended)
-			return s
-		}},
+		"How operations ended": howOperationsEnded,
 		"Eats most of the budget": {[]string{"step", "layer", "of all retries", "service"}, func(k truth) (s shown) {
 			first := retrying(k.top)[0]
 			s.row(first.Step, layerMost(first.Retries), first.RetryShare, first.Service)
 			return s
 		}},
-		"Retries ÷ operations": {[]string{"retries ÷ operations"}, func(k truth) (s shown) {
-			s.row(perOperation(k.top))
-			return s
-		}},
+		"Retries ÷ operations": retriesPerOperation,
 		"Runs over budget": {[]string{"over budget", "runs"}, func(k truth) (s shown) {
 			over := 0
 			for _, run := range k.runs.Runs {
@@ -71,7 +57,15 @@ var panelTruths = map[string]map[string]panelTruth{
 				if services[name] > 1 {
 					name += " · " + step.Service
 				}
-				s.row(append([]any{name}, byLayer(step.Retries)...)...)
+				row := []any{name}
+				for _, n := range layerCounts(step.Retries) { // none is no bar, and no label on it
+					if n == 0 {
+						row = append(row, nil)
+					} else {
+						row = append(row, n)
+					}
+				}
+				s.row(row...)
 			}
 			return s
 		}},
@@ -83,18 +77,8 @@ var panelTruths = map[string]map[string]panelTruth{
 			}
 			return s
 		}},
-		"Retries by layer over time": {[]string{"time", "transport", "call", "node", "orchestrator", "worker"}, retriesByPoint},
-		"Operations by outcome over time": {[]string{"time", "first try", "after retry", "by fallback", "failed, handled", "failed", "undecided"}, func(k truth) (s shown) {
-			for _, f := range k.points(k.pointInterval()) {
-				counts, point := map[string]int{}, k
-				point.filter = f
-				point.operations(func(o attribution.Operation) { counts[outcomeOf(o.Outcome)]++ })
-				if len(counts) > 0 {
-					s.row(f.Since.Truncate(k.pointInterval()), counts["first try"], counts["after retry"], counts["by fallback"], counts["failed, handled"], counts["failed"], counts["undecided"])
-				}
-			}
-			return s
-		}},
+		"Retries by layer over time":      {[]string{"time", "transport", "call", "node", "orchestrator", "worker"}, retriesByPoint},
+		"Operations by outcome over time": operationsOverTime,
 		"Steps": {[]string{
 			"step", "service", "retries", "share", "transport", "call", "node", "orchestrator", "worker", "fallbacks", "operations",
 			"per_operation", "calls", "failed_calls", "wasted_tokens", "wasted_s", "wasted_usd",
@@ -137,7 +121,7 @@ var panelTruths = map[string]map[string]panelTruth{
 			s.row(tokens, float64(tokens)/float64(of), unknown, time, waits, cost)
 			return s
 		}},
-		"Configured against actual": {[]string{"step", "service", "step_limit", "most", "worst_case", "over", "runs"}, configured},
+		"Configured against actual": {[]string{"step", "service", "budget", "most", "worst_case", "over", "runs"}, configured},
 		"Where the answer changed": {[]string{"step", "service", "before", "now", "change"}, func(k truth) (s shown) {
 			type both struct{ now, before answer.TopStep }
 			steps := map[[2]string]*both{}
@@ -178,10 +162,38 @@ var panelTruths = map[string]map[string]panelTruth{
 			return s
 		}},
 	},
-	uidStep: {
-		"Retries by layer over time": {[]string{"time", "transport", "call", "node", "orchestrator", "worker"}, retriesByPoint},
-	},
+	uidStep: stepTruths,
 }
+
+var howOperationsEnded = panelTruth{[]string{"first try", "after retry", "by fallback", "failed, handled", "failed"}, func(k truth) (s shown) {
+	counts := map[string]float64{}
+	ended := 0.0
+	k.operations(func(o attribution.Operation) {
+		counts[outcomeOf(o.Outcome)]++
+		if outcomeOf(o.Outcome) != "undecided" {
+			ended++
+		}
+	})
+	s.row(counts["first try"]/ended, counts["after retry"]/ended, counts["by fallback"]/ended, counts["failed, handled"]/ended, counts["failed"]/ended)
+	return s
+}}
+
+var retriesPerOperation = panelTruth{[]string{"retries ÷ operations"}, func(k truth) (s shown) {
+	s.row(perOperation(k.top))
+	return s
+}}
+
+var operationsOverTime = panelTruth{[]string{"time", "first try", "after retry", "by fallback", "failed, handled", "failed", "undecided"}, func(k truth) (s shown) {
+	for _, f := range k.points(k.pointInterval()) {
+		counts, point := map[string]int{}, k
+		point.filter = f
+		point.operations(func(o attribution.Operation) { counts[outcomeOf(o.Outcome)]++ })
+		if len(counts) > 0 {
+			s.row(f.Since.Truncate(k.pointInterval()), counts["first try"], counts["after retry"], counts["by fallback"], counts["failed, handled"], counts["failed"], counts["undecided"])
+		}
+	}
+	return s
+}}
 
 func retriesByPoint(k truth) (s shown) {
 	for _, f := range k.points(k.pointInterval()) {

@@ -25,6 +25,7 @@ import (
 
 // truth is what is known beside the store for one filter.
 type truth struct {
+	from   time.Time // the range's beginning; that of the filter is its whole hour, if the range is long
 	filter answer.Filter
 	top    answer.Top
 	before answer.Top // of the period of the same length just before
@@ -75,6 +76,12 @@ type panelTruth struct {
 	rows    func(truth) shown
 }
 
+// touchedHour is the hour since the epoch that is read from the ledger.
+var touchedHour = uint32(storetest.Day.Unix()/3600) + 7
+
+// touched tells whether ns lies in it.
+func (truth) touched(ns int64) bool { return ns/int64(time.Hour) == int64(touchedHour) }
+
 func TestPanelsShowWhatTheAPIAnswers(t *testing.T) {
 	t.Parallel()
 	store := storetest.Of(t, capturetest.All(t), "checkout", "billing")
@@ -85,20 +92,32 @@ func TestPanelsShowWhatTheAPIAnswers(t *testing.T) {
 		events = append(events, signals.Events(&store.Rows[i])...)
 	}
 	ctx := context.Background()
+	// Long ranges are answered from the sums of hours, but for one that was touched since.
+	built, err := schema.BuildUsageHours(ctx, store.Conn, 0, 100)
+	require.NoError(t, err)
+	require.Greater(t, built, 8)
+	require.NoError(t, schema.TouchHours(ctx, store.Conn, []uint32{touchedHour}))
 	for uid, panels := range panelTruths {
 		whole := everything(documents(t)[uid])
 		half := whole
 		half.from = storetest.Day.Add(40 * time.Minute)
 		half.to = storetest.Day.Add(2 * time.Hour)
+		uneven := whole
+		uneven.from, uneven.to = whole.from.Add(100*time.Minute+17*time.Millisecond), storetest.Day.Add(500*time.Minute)
 		for name, selected := range map[string]selection{
-			"all": whole, "a service": whole.restricted(map[string][]string{"service": {"checkout"}}), "a range": half,
+			"all": whole, "a service": whole.restricted(map[string][]string{"service": {"checkout"}}), "a range": half, "an uneven range": uneven,
 		} {
-			known := truth{filter: answer.Filter{Since: selected.from, Until: selected.to}, ledger: store.Ledger, events: events}
+			known := truth{from: selected.from, filter: answer.Filter{Since: selected.from, Until: selected.to}, ledger: store.Ledger, events: events}
+			length := selected.to.Sub(selected.from)
+			if length > 6*time.Hour { // a long range begins with its first hour
+				known.filter.Since = selected.from.Truncate(time.Hour)
+				length = (length + time.Hour - 1).Truncate(time.Hour)
+			}
 			if services := selected.values["service"]; len(services) > 0 {
 				known.filter.Service = services[0]
 			}
 			earlier := known.filter
-			earlier.Since, earlier.Until = selected.from.Add(-selected.to.Sub(selected.from)), selected.from
+			earlier.Since, earlier.Until = known.filter.Since.Add(-length), known.filter.Since
 			var err error
 			known.top, err = asker.Top(ctx, known.filter)
 			require.NoError(t, err)
@@ -230,8 +249,8 @@ func earlier(a, b time.Time) time.Time {
 
 // pointInterval is the interval of a panel of 120 points, in hours for long ranges.
 func (k truth) pointInterval() time.Duration {
-	interval := selection{from: k.filter.Since, to: k.filter.Until}.interval(120)
-	if k.filter.Until.Sub(k.filter.Since) > 6*time.Hour {
+	interval := selection{from: k.from, to: k.filter.Until}.interval(120)
+	if k.filter.Until.Sub(k.from) > 6*time.Hour {
 		interval = max(interval, time.Hour)
 	}
 	return interval

@@ -66,7 +66,8 @@ func newRoot(env Environment) *cobra.Command {
 
 "top", "runs", "run", "alerts", "gate", "breakers", "demo" and "rules replay" ask a
 running collector (go run ./cmd/collector).
-"account" reads files of OTLP spans, "rules" checks and tests alert rules; both need no server.
+"account" reads files of OTLP spans, "rules" checks and tests alert rules, "dashboards" brings
+dashboards into Grafana; they need no collector.
 
 ` + exitCodes,
 		Version:       env.Version,
@@ -80,6 +81,6 @@ running collector (go run ./cmd/collector).
 	var server string
 	root.PersistentFlags().StringVar(&server, "server", "", "the collector's API (default $"+serverVariable+", else "+DefaultServer+")")
 	root.AddCommand(newTop(env, &server), newRuns(env, &server), newRun(env, &server), newDemo(env, &server), newAccount(env), newRules(env, &server), newAlerts(env, &server),
-		newGate(env, &server), newBreakers(env, &server))
+		newGate(env, &server), newBreakers(env, &server), newDashboards(env))
 	return root
 }
