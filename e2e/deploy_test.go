@@ -3,7 +3,6 @@ package e2e
 import (
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 
@@ -42,7 +41,7 @@ func TestComposeFileHoldsTogether(t *testing.T) {
 			assert.Truef(t, strings.HasPrefix(port, "127.0.0.1:"), "%s publishes %s beyond this machine", name, port)
 		}
 		if s.Build == nil {
-			assert.Regexpf(t, regexp.MustCompile(`^[a-z./-]+:\d+\.\d+(\.\d+)?$`), s.Image, "%s: an image without a version is another one tomorrow", name)
+			assert.Regexpf(t, `^[a-z./-]+:\d+\.\d+(\.\d+)?$`, s.Image, "%s: an image without a version is another one tomorrow", name)
 		}
 		for _, volume := range s.Volumes {
 			from, _, _ := strings.Cut(volume, ":")
