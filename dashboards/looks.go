@@ -158,6 +158,14 @@ func layerColumns() []override {
 	return list
 }
 
+// narrow gives columns of counts the width of their names.
+func narrow(columns []override) []override {
+	for i := range columns {
+		columns[i].properties = append(columns[i].properties, wide(28+7*len(columns[i].column)))
+	}
+	return columns
+}
+
 func outcomeColumns() []override {
 	list := make([]override, len(outcomes))
 	for i, o := range outcomes {

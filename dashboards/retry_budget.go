@@ -49,7 +49,7 @@ func outcomeTiles() panel {
 
 func largestConsumer() panel {
 	return panel{
-		title: "Eats most of the budget", width: 8, height: 4, unit: "percentunit",
+		title: "Eats most of the budget", width: 7, height: 4, unit: "percentunit",
 		says:  "The step with the most retries over all layers, the layer with most of them, and its part of all retries. It is where to begin.",
 		grain: grainAttempt, definition: "accounting.md#layers", empty: "No retries in this range",
 		draws: tilesOf("/^(step|layer|of all retries)$/").Decimals(0),
@@ -98,7 +98,7 @@ func sumsByLayer() string {
 
 func retryShareNow() panel {
 	return panel{
-		title: "Retries ÷ operations", width: 3, height: 4, unit: "percentunit",
+		title: "Retries ÷ operations", width: 4, height: 4, unit: "percentunit",
 		says: "Retries of all layers for each operation. Up to 10 % is the usual budget of traffic; above 20 % retries are a load of their own. " +
 			"Layers that an instrumentation hides are not in it.",
 		grain: grainMixed, definition: "accounting.md#budget", empty: sendSpans,
@@ -178,7 +178,7 @@ FROM (
     GROUP BY service, step
 )
 ORDER BY retries DESC, wasted_s DESC, service, step LIMIT 100`)},
-		overrides: append(layerColumns(),
+		overrides: append(narrow(layerColumns()),
 			column("step", toStep(), wide(150)),
 			column("service", wide(140)),
 			column("retries", wide(70)),

@@ -73,7 +73,7 @@ WHERE ending = 'failed' AND grain IN ('call', 'execution')
 GROUP BY error_class, http_status
 ORDER BY calls + executions DESC, error, status LIMIT 50`)},
 		overrides: []override{
-			column("error", wide(200)),
+			column("error", wide(240)),
 			column("calls", wide(70)),
 			column("executions", wide(95)),
 			column("status", wide(70), with("mappings", []map[string]any{{"type": "value", "options": map[string]any{"0": map[string]any{"text": "–"}}}})),
@@ -96,6 +96,9 @@ WHERE outcome IN ('failed_after_retry', 'handled') AND counts.attempts > 1
 GROUP BY last_error
 ORDER BY futile DESC, failed DESC, error LIMIT 50`)},
 		overrides: []override{
+			column("error", wide(190)),
+			column("failed", wide(80)),
+			column("futile", wide(80)),
 			column("share", named("futile share"), inUnit("percentunit"), with("decimals", 0), with("min", 0), with("max", 1), gauge()),
 			column("further", named("attempts after the first"), wide(190)),
 		},
@@ -183,15 +186,15 @@ GROUP BY version, service
 HAVING sum(operations) > 0
 ORDER BY since DESC, service, version LIMIT 50`)},
 		overrides: []override{
-			column("version", wide(90)),
-			column("service", wide(130)),
+			column("version", wide(80)),
+			column("service", wide(105)),
 			column("since", named("first in range"), inUnit(instant), wide(155)),
 			column("all_operations", named("operations"), inUnit("short"), wide(90)),
 			column("first_try", named("first try"), with("decimals", 1), nothing(), wide(75)),
 			column("after_retry", named("after retry"), with("decimals", 1), nothing(), wide(90)),
 			column("by_fallback", named("by fallback"), with("decimals", 1), nothing(), wide(90)),
 			column("lost", named("failed"), with("decimals", 1), nothing(), wide(70)),
-			column("retries", append(colouredBy(retryShareThresholds()), named("retries per operation"), with("decimals", 1))...),
+			column("retries", append(colouredBy(retryShareThresholds()), named("retries/operation"), with("decimals", 1))...),
 		},
 	}
 }
