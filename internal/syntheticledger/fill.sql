@@ -1,7 +1,8 @@
 -- Runs of eight services, one trace each: every step of a run is executed and makes one
 -- call; calls are retried, then the step by its engine or by the graph; some calls
--- fall back to another provider. The numbers of a run, its steps, operations and
--- attempts agree with each other as attribution's do.
+-- fall back to another provider. Few runs do not complete, are delivered again, break a
+-- contract or earn a warning. The numbers of a run, its steps, operations and attempts
+-- agree with each other as attribution's do.
 INSERT INTO ledger (
     trace_id, version, state, spans, unattributed_spans, first_end_ns, last_end_ns, last_received_ns, judged_at, rejudge_at, insert_tokens,
     `runs.run_id`, `runs.thread_id`, `runs.service`, `runs.version`, `runs.environment`, `runs.completion`, `runs.quarantined`, `runs.anchor`,
@@ -37,12 +38,14 @@ SELECT
     toDateTime(intDiv(received, 1000000000), 'UTC'), toDateTime(0, 'UTC'), [n],
 
     [lower(hex(trace))], [''], [service], [release], [environment],
-    [completion], [completion IN ('incomplete', 'failed')], [true],
+    [completion], [completion IN ('incomplete', 'failed', 'cancelled', 'orphaned')], [true],
     [[CAST(trace, 'FixedString(16)')]], ['trace'], [if(completion = 'incomplete', ['publish'], [])],
-    [multiIf(completion = 'failed', 'error', arrayExists(s -> s.3 = 1, plan), 'handled_error', 'ok')],
+    [multiIf(completion = 'failed', 'error', completion = 'interrupted', 'interrupted', completion = 'cancelled', 'cancelled',
+        completion = 'orphaned', 'killed_or_running', arrayExists(s -> s.3 = 1, plan), 'handled_error', 'ok')],
     [12], [3], [arraySum(steps.total) AS run_retries],
-    [run_retries >= 12], [1], [false], [false], [0], [length(attempts) + 1], [['openinference']],
-    [start_ns], [ended_ns], [[]],
+    [run_retries >= 12], [deliveries], [deliveries >= 3 AND completion IN ('incomplete', 'failed', 'orphaned')],
+    [cityHash64(n, 'review') % 200 = 0], [if(completion = 'orphaned', 1 + n % 3, 0)], [length(attempts) + 1], [['openinference']],
+    [start_ns], [ended_ns], [if(cityHash64(n, 'warning') % 200 = 0, ['step resolve: tool search ran 6 times with the same arguments'], [])],
 
     arrayMap(s -> 0, steps), steps.name, steps.executions, arrayMap(s -> 1, steps), steps.executions, steps.fallbacks,
     arrayMap(s -> s.fallbacks / s.executions, steps),
@@ -73,7 +76,8 @@ SELECT
     arrayMap(a -> a.grain = 'call' AND a.failed, attempts), attempts.wasted_ms, attempts.wait_ms, arrayMap(a -> -1, attempts),
     arrayMap(a -> a.grain = 'call', attempts), arrayMap(a -> false, attempts), arrayMap(a -> false, attempts),
 
-    [], [], [], [], [], [], []
+    arrayMap(v -> 0, violations), arrayMap(i -> i - 1, arrayEnumerate(violations)), violations.1, violations.2, violations.3, violations.4,
+    arrayMap(v -> ended_ns, violations)
 FROM (
     SELECT
         number AS n,
@@ -135,7 +139,12 @@ FROM (
                 if(x = 0 AND t.2 > 1, s.error, ''), if(x = 0 AND (t.3 OR t.4 = 2), s.error, ''), providers[1], if(x = 0, t.7 + 20, t.8 + 510), if(x = 0, t.8, t.8 + 1490)),
                 'Tuple(step String, grain String, outcome String, attempts Int64, fallbacks Int64, first_error String, last_error String, provider String, start_ms Int64, end_ms Int64)'),
                 range(toUInt64(t.4)))), timed, steps)) AS operations,
-        multiIf(cityHash64(n, 'completion') % 100 < 1, 'failed', cityHash64(n, 'completion') % 100 < 3, 'incomplete',
-            cityHash64(n, 'completion') % 100 < 10, 'unflagged', 'complete') AS completion
+        cityHash64(n, 'completion') % 1000 AS lot,
+        multiIf(lot < 10, 'failed', lot < 30, 'incomplete', lot < 34, 'orphaned', lot < 36, 'cancelled', lot < 40, 'interrupted',
+            lot < 100, 'unflagged', 'complete') AS completion,
+        toInt64(multiIf(lot < 15 OR lot = 30, 3, lot < 22 OR lot > 980, 2, 1)) AS deliveries,
+        cityHash64(n, 'contract') % 100 AS drawn_violation,
+        multiIf(drawn_violation < 2, [('rank', 'deduplicated', 'input', toInt64(1))],
+            drawn_violation < 3, [('resolve', 'entity_id', 'output', toInt64(2)), ('rank', 'entity_id', 'input', toInt64(1))], []) AS violations
     FROM numbers({first:UInt64}, {count:UInt64})
 )
