@@ -2,6 +2,7 @@ package dashboards
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 
@@ -85,6 +86,11 @@ type documentAnnotation struct {
 }
 
 type documentLink struct{ Title, Type, URL string }
+
+// writes tells whether a variable is a text that the reader writes.
+func (d document) writes(name string) bool {
+	return slices.ContainsFunc(d.Templating.List, func(v documentVariable) bool { return v.Name == name && v.Type == "textbox" })
+}
 
 // all lists the panels without rows, those of closed rows too.
 func (d document) all() []documentPanel {

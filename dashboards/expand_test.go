@@ -21,7 +21,7 @@ import (
 // without values has All.
 type selection struct {
 	from, to time.Time
-	values   map[string][]string
+	values   map[string][]string // of a text one value, which may be empty
 }
 
 const all = "$__all"
@@ -122,6 +122,8 @@ func (s selection) interpolated(t testing.TB, text string) string {
 				encoded[i] = "var-" + name + "=" + url.QueryEscape(value)
 			}
 			return strings.Join(encoded, "&")
+		case "percentencode": // of a text; as JavaScript does, and its strict form also !'()*
+			return strings.NewReplacer("+", "%20", "%7E", "~").Replace(url.QueryEscape(values[0]))
 		case "raw", "csv":
 			return strings.Join(values, ",")
 		case "": // the data source's own

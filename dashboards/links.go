@@ -35,6 +35,11 @@ func navigation(uid string) []dashboard.DashboardLink {
 	})
 }
 
+// toRun links a run's id to the run explorer. The answer has the columns service and run_id.
+func toRun() dashboard.DynamicConfigValue {
+	return linked("Look at this run", to(uidRuns, "service", "service", runVariable, "run_id"))
+}
+
 // to is the address of a dashboard with the range and the other variables kept. vars
 // are pairs of a variable and the column of the row that it takes its value from.
 func to(uid string, vars ...string) string {

@@ -118,6 +118,9 @@ func TestLinksLeadSomewhere(t *testing.T) {
 	for uid, d := range all {
 		for _, p := range d.all() {
 			for _, link := range p.links() {
+				if link == "${__value.raw}" {
+					continue // an address that the cell itself holds
+				}
 				name := uid + ": " + p.Title + ": " + link
 				assert.NotContains(t, link, " ", name)
 				for _, match := range taken.FindAllStringSubmatch(link, -1) {
@@ -163,6 +166,10 @@ func TestVariablesCombine(t *testing.T) {
 		for _, p := range d.all() {
 			for _, q := range p.Targets {
 				for _, used := range regexp.MustCompile(`\$\{(\w+)`).FindAllStringSubmatch(q.RawSQL, -1) {
+					if d.writes(used[1]) {
+						assert.NotContains(t, strings.ReplaceAll(q.RawSQL, "${"+used[1]+":percentencode}", ""), "${"+used[1], "%s: %s: a text must be encoded", uid, p.Title)
+						continue
+					}
 					assert.Contains(t, q.RawSQL, ", $"+used[1]+")", "%s: %s: %s without $__conditionalAll makes All a long list", uid, p.Title, used[1])
 				}
 			}

@@ -19,7 +19,10 @@ const (
 	colourFailed     = "#E5004C"
 	colourUndecided  = "#ABABAB"
 
-	colourMidway = "#B5179E" // a response that broke off after it had begun
+	colourMidway    = "#B5179E" // a response that broke off after it had begun
+	colourUnflagged = colourAfterRetry
+	colourOrphaned  = "#B04A1E"
+	colourCancelled = "#F070F0"
 
 	colourWarning = "#FFB000" // the threshold below which nothing needs to be done
 	colourBreach  = colourFailed
@@ -59,6 +62,21 @@ var outcomes = []outcome{
 	{"undecided", "undecided", colourUndecided},
 }
 
+// completion is a state of a run, as panels show it.
+type completion struct{ name, colour string }
+
+// completions are in the order from good to bad.
+var completions = []completion{
+	{"complete", colourFirstTry},
+	{"unflagged", colourUnflagged},
+	{"running", colourPlain},
+	{"interrupted", colourUndecided},
+	{"cancelled", colourCancelled},
+	{"incomplete", colourWarning},
+	{"orphaned", colourOrphaned},
+	{"failed", colourFailed},
+}
+
 // groups are the colours that stand side by side.
 var groups = [][]string{
 	{colourTransport, colourCall, colourNode, colourOrchestrator, colourWorker, colourFallback},
@@ -67,4 +85,5 @@ var groups = [][]string{
 	{colourFirstTry, colourWarning, colourHandled, colourFailed, colourUndecided},
 	{colourPlain, colourMidway},
 	{colourFallback, colourFailed, colourUndecided},
+	{colourFirstTry, colourUnflagged, colourPlain, colourUndecided, colourCancelled, colourWarning, colourOrphaned, colourFailed},
 }

@@ -2,7 +2,6 @@ package dashboards
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"reflect"
 	"regexp"
@@ -96,6 +95,9 @@ func everything(d document) selection {
 	s := selection{from: storetest.Day.Add(-time.Hour), to: storetest.Day.Add(23 * time.Hour), values: map[string][]string{}}
 	for _, v := range d.Templating.List {
 		s.values[v.Name] = nil
+		if d.writes(v.Name) {
+			s.values[v.Name] = []string{""}
+		}
 	}
 	return s
 }
@@ -120,6 +122,8 @@ var odd = map[string][]string{
 	"version":     {"$1.0 ${step} $$", "1.0''; DROP TABLE spans"},
 	"step":        {"überprüfen 検証 🙂", `a''b\'c`},
 	"provider":    {"x-y/*z*/", "%27&var-step=a"},
+	"run":         {`a--b /* '\`, "100 % ${run} $$ ü"},
+	"tracing":     {`https://x.test/'\--/{trace_id}?a=%20b`, ""},
 }
 
 // oddRow is a trace of the odd names, the n-th of each. Each operation is repeated once.
@@ -132,10 +136,12 @@ func oddRow(n int) schema.LedgerRow {
 		FirstEndNs: end - 2e9, LastEndNs: end, LastReceivedNs: end + 1e9,
 	}
 	row.Runs = []schema.RunRow{{
-		RunID: fmt.Sprintf("odd %d '\\", n), Service: name("service"), Environment: name("environment"), Version: name("version"),
-		Completion: "complete", Anchor: true, TraceIDs: []schema.TraceID{row.TraceID}, Outcome: "ok",
-		RunLimit: 1, StepLimit: 1, Retries: 1, Exhausted: true, Deliveries: 1, Spans: 3, StartNs: end - 3e9, EndNs: end,
+		RunID: name("run"), Service: name("service"), Environment: name("environment"), Version: name("version"),
+		Completion: "incomplete", Quarantined: true, Anchor: true, TraceIDs: []schema.TraceID{row.TraceID}, Outcome: "ok",
+		UnfinishedSteps: []string{name("step")}, RunLimit: 1, StepLimit: 1, Retries: int64(1000 - n), Exhausted: true, Deliveries: 3, PoisonPill: true,
+		NeedsReview: true, OrphanSpans: 1, Spans: 3, StartNs: end - 3e9, EndNs: end, Warnings: []string{"a 'warning' of \\ $x"},
 	}}
+	row.Violations = []schema.ViolationRow{{Node: name("step"), Key: "k'\\", Direction: "input", Count: 2, TimeNs: end}}
 	one := int64(1)
 	row.Steps = []schema.StepRow{{
 		Step: name("step"), Executions: 1, Visits: 1, Operations: 1, Calls: 2, CallsFailed: 1, RetriesCall: &one, RetriesTotal: &one,

@@ -321,7 +321,7 @@ WHERE `+chosen(ofRuns...)+`
 ORDER BY retries DESC, time DESC, run_id LIMIT 100`)},
 		overrides: []override{
 			column("time", named("ended"), inUnit(instant), wide(160)),
-			column("run_id", named("run"), wide(280)),
+			column("run_id", named("run"), toRun(), wide(280)),
 			column("retries", wide(70)),
 			column("run_limit", named("limit"), wide(60)),
 			column("steps", named("steps over budget"), nothing(), wide(240)),

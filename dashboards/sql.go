@@ -66,6 +66,19 @@ func namesOf(variable string) string {
 		":json} $retryledger_names$, 'Array(String)'))"
 }
 
+// textOf is what the reader wrote into a variable. It goes encoded as in an address, for
+// no other format of Grafana's for one text lets quotes and backslashes through.
+func textOf(variable string) string {
+	return "decodeURLComponent(trimBoth($retryledger_names$ ${" + variable + ":percentencode} $retryledger_names$))"
+}
+
+// theRun is the traces and the id of the run that the reader chose, both empty where
+// there is none.
+func theRun() string {
+	return "(\n    SELECT argMax((trace_ids, run_id), preference)\n    FROM run_named(run = " + textOf(runVariable) +
+		",\n        since_ns = " + since + ", until_ns = " + until + ")\n    WHERE " + chosen(ofRuns...) + "\n)"
+}
+
 // ofRuns are the variables that filter everything about runs, ofSteps also steps.
 var (
 	ofRuns  = []string{"service", "environment", "version"}

@@ -82,6 +82,20 @@ var touchedHour = uint32(storetest.Day.Unix()/3600) + 7
 // touched tells whether ns lies in it.
 func (truth) touched(ns int64) bool { return ns/int64(time.Hour) == int64(touchedHour) }
 
+// of are the columns that count of an answer.
+func (p panelTruth) of(t testing.TB, found answered) (got shown) {
+	t.Helper()
+	for _, row := range found.rows {
+		values := make([]any, len(p.columns))
+		for i, column := range p.columns {
+			require.Contains(t, found.columns, column)
+			values[i] = row[column]
+		}
+		got.row(values...)
+	}
+	return got
+}
+
 func TestPanelsShowWhatTheAPIAnswers(t *testing.T) {
 	t.Parallel()
 	store := storetest.Of(t, capturetest.All(t), "checkout", "billing")
@@ -135,16 +149,7 @@ func TestPanelsShowWhatTheAPIAnswers(t *testing.T) {
 					p := panelOf(t, uid, title)
 					found, err := asked(t, store.Conn, selected.expanded(t, p.Targets[0].RawSQL, p.MaxDataPoints))
 					require.NoError(t, err)
-					var got shown
-					for _, row := range found.rows {
-						values := make([]any, len(want.columns))
-						for i, column := range want.columns {
-							require.Contains(t, found.columns, column)
-							values[i] = row[column]
-						}
-						got.row(values...)
-					}
-					require.Equal(t, want.rows(known), got)
+					require.Equal(t, want.rows(known), want.of(t, found))
 				})
 			}
 		}

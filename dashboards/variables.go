@@ -10,8 +10,14 @@ const dataSourceVariable = "datasource"
 // variable is a variable of a dashboard.
 type variable struct {
 	name, label, says string
-	sql               string // its options; macros of the range are filled in
+	sql               string // its options; macros of the range are filled in. "": a text that the reader writes
 }
+
+// The texts that a reader writes on the run explorer.
+const (
+	runVariable     = "run"
+	tracingVariable = "tracing"
+)
 
 // The variables, by name. Each narrows the ones after it no further: combinations
 // that do not occur are empty, and every list stays fast.
@@ -21,6 +27,10 @@ var allVariables = map[string]variable{
 	"version":     {"version", "Version", "service.version of the run's root span", options("version")},
 	"step":        {"step", "Step", "A named unit of the pipeline: a graph's node, an activity, a task", options("step")},
 	"provider":    {"provider", "Provider", "Who serves a model call. Only calls have one: choosing one leaves out what is not a call", options("provider")},
+	"completion": {"completion", "Completion", "Whether a run came to its end: complete, failed, orphaned, …",
+		"SELECT DISTINCT toString(completion) AS name FROM " + windowed("ended_runs") + " ORDER BY name"},
+	runVariable:     {runVariable, "Run", "A run's id, or the id of one of its traces. Without one: the run with the most retries", ""},
+	tracingVariable: {tracingVariable, "Tracing backend", "The address of a trace in your tracing backend, with {trace_id} in the place of its id: https://jaeger.example.com/trace/{trace_id}", ""},
 }
 
 func options(column string) string {
@@ -41,6 +51,10 @@ func variables(names ...string) []dashboard.VariableModel {
 	}}
 	for _, name := range names {
 		v := allVariables[name]
+		if v.sql == "" {
+			list = append(list, written(v))
+			continue
+		}
 		list = append(list, dashboard.VariableModel{
 			Type: dashboard.VariableTypeQuery, Name: v.name, Label: &v.label, Description: &v.says, Datasource: &source,
 			Query: &dashboard.StringOrMap{Map: map[string]any{
@@ -51,4 +65,14 @@ func variables(names ...string) []dashboard.VariableModel {
 		})
 	}
 	return list
+}
+
+// written is a variable that is a text, at first an empty one.
+func written(v variable) dashboard.VariableModel {
+	none := dashboard.StringOrArrayOfString{String: pointer("")}
+	return dashboard.VariableModel{
+		Type: dashboard.VariableTypeTextbox, Name: v.name, Label: &v.label, Description: &v.says,
+		Query:   &dashboard.StringOrMap{String: pointer("")},
+		Current: &dashboard.VariableOption{Selected: pointer(true), Text: none, Value: none},
+	}
 }
