@@ -34,7 +34,7 @@ type page struct {
 
 // pages lists the dashboards in the order in which their links stand.
 func pages() []page {
-	return []page{retryBudget, step, runExplorer, providers, alertsAndCanary}
+	return []page{retryBudget, step, runExplorer, providers, alertsAndCanary, contracts}
 }
 
 // File is a dashboard as Grafana takes it.

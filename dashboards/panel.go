@@ -24,6 +24,7 @@ const (
 	grainProvider  grain = "provider"
 	grainVisit     grain = "visit of a step"
 	grainAlert     grain = "alert"
+	grainViolation grain = "execution of a node, key and direction"
 	grainMixed     grain = "attempt (retries) and operation"
 )
 
