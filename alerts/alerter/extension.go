@@ -122,10 +122,10 @@ func newWatch(config *Config, conn connect, deliverer delivery.Deliverer, dir, u
 		always[signal] = max(always[signal], window)
 	}
 	live := newLiveSignals(set, always, signals.Limits{Series: config.MaxSeries, Traces: config.MaxTraces}, settings.Logger)
-	r := &reading{live: live}
+	r, lag := &reading{live: live}, &lagReading{conn: conn}
 	return &watch{
-		conn: conn, file: file, receivers: watchFile(config.Delivery.ConfigFile), live: live, reading: r, deliverer: deliverer, clock: clock,
-		evaluator: rules.NewEvaluator(set, r, rules.Options{StallAfter: stallAfter, Lag: lagOf(conn)}),
+		conn: conn, file: file, receivers: watchFile(config.Delivery.ConfigFile), live: live, reading: r, lag: lag, deliverer: deliverer, clock: clock,
+		evaluator: rules.NewEvaluator(set, r, rules.Options{StallAfter: stallAfter, Lag: lag.read}),
 		explainer: &explainer{dashboard: config.DashboardURL, within: explainWithin, log: settings.Logger}, archive: &archive{writer: writer},
 		breakers: &breakerKeeper{set: breakerSet, writer: writer, log: settings.Logger},
 		state:    stateFile{filepath.Join(dir, stateName)}, metrics: meters, log: settings.Logger,

@@ -38,6 +38,7 @@ type watch struct {
 	receivers *watchedFile // Alertmanager's configuration
 	live      *liveSignals
 	reading   *reading
+	lag       *lagReading
 	evaluator *rules.Evaluator
 	deliverer delivery.Deliverer
 	explainer *explainer
@@ -243,7 +244,9 @@ func (w *watch) refresh(ctx context.Context) (driver.Conn, time.Time, error) {
 	if err != nil {
 		return nil, time.Time{}, fmt.Errorf("evaluate the alert rules: %w", err)
 	}
+	w.lag.begin(within, conn)
 	instant, err := w.live.refresh(ctx, conn)
+	w.lag.finish()
 	if err != nil {
 		return nil, time.Time{}, err
 	}
@@ -318,15 +321,41 @@ func (r *reading) Window(ctx context.Context, q signals.Query) ([]signals.Sample
 	return r.live.Window(ctx, q)
 }
 
-// lagOf says how far the ledger is behind the spans that are in the store.
-func lagOf(conn connect) func(context.Context) (time.Duration, error) {
-	return func(ctx context.Context) (time.Duration, error) {
-		c, err := conn(ctx)
-		if err != nil {
-			return 0, err
-		}
-		return schema.AttributionLag(ctx, c) //nolint:wrapcheck // schema says what was attempted
+// lagReading is how far the ledger is behind the spans that are in the store. It is
+// asked for beside the read of the signals, for the store works on both at once.
+type lagReading struct {
+	conn  connect
+	asked sync.WaitGroup
+	began time.Time
+	fresh bool // lag and err are of this pass
+	lag   time.Duration
+	err   error
+}
+
+// begin asks, until finish.
+func (l *lagReading) begin(ctx context.Context, conn driver.Conn) {
+	l.began = time.Now()
+	l.asked.Go(func() { l.lag, l.err = schema.AttributionLag(ctx, conn) })
+}
+
+// finish waits for the answer. One that was given long ago, for the windows had to be
+// filled, is not used.
+func (l *lagReading) finish() {
+	l.asked.Wait()
+	l.fresh = time.Since(l.began) < interval
+}
+
+// read is the answer of this pass, once; without one the store is asked.
+func (l *lagReading) read(ctx context.Context) (time.Duration, error) {
+	if l.fresh {
+		l.fresh = false
+		return l.lag, l.err
 	}
+	c, err := l.conn(ctx)
+	if err != nil {
+		return 0, err
+	}
+	return schema.AttributionLag(ctx, c) //nolint:wrapcheck // schema says what was attempted
 }
 
 // troubles tells of a trouble once, however long it lasts.
