@@ -144,8 +144,12 @@ func judged(title, rule, groupedBy string) panel {
 FROM (
     SELECT time, if(subject = '', '`+notStated+`', subject) AS subject, ratio, dense_rank() OVER (ORDER BY peak DESC, subject) AS place
     FROM (
-        SELECT `+sampleTime+` AS time, `+about+` AS subject, max(value) AS ratio, max(ratio) OVER (PARTITION BY subject) AS peak
-        `+samplesOf(rule)+`
+        SELECT time, `+about+` AS subject, max(of_group) AS ratio, max(ratio) OVER (PARTITION BY subject) AS peak
+        FROM (
+            SELECT `+sampleTime+` AS time, service, environment, version, step, provider, max(value) AS of_group
+            `+samplesOf(rule)+`
+            GROUP BY time, service, environment, version, step, provider
+        )
         GROUP BY time, subject
     )
 )
@@ -220,16 +224,16 @@ ORDER BY at DESC, rule, service, step, release, provider LIMIT 500`)},
 			column("at", wide(160)),
 			column("rule", wide(175)),
 			column("state", append(stateText(), wide(80))...),
-			column("service", wide(120), orDash()),
-			column("step", toStep(), wide(120), with("noValue", " ")),
-			column("release", named("version"), wide(110), orDash()),
-			column("provider", wide(95), orDash()),
+			column("service", orDash()),
+			column("step", toStep(), wide(105), with("noValue", " ")),
+			column("release", named("version"), wide(85), orDash()),
+			column("provider", wide(85), orDash()),
 			column("reason", wide(115)),
 			column("judged", named("failed of total"), wide(110)),
 			column("ratio", inUnit("percentunit"), with("decimals", 1), wide(65), orDash()),
 			column("threshold", inUnit("percentunit"), wide(80)),
 			column("error", named("most frequent error"), orDash()),
-			column("run", named("example run"), orDash()),
+			column("run", named("example run"), wide(150), orDash()),
 		},
 	}
 }
@@ -268,6 +272,6 @@ FROM (
     GROUP BY of_service, of_version
 )
 ORDER BY service, "first seen" DESC, version LIMIT 100`)},
-		overrides: append(overrides, column("failed visits", wide(95)), column("first seen", wide(185)), column("last seen", wide(185))),
+		overrides: append(overrides, column("service", wide(200)), column("failed visits", wide(95)), column("first seen", wide(185)), column("last seen", wide(185))),
 	}
 }

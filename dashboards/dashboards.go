@@ -34,7 +34,7 @@ type page struct {
 
 // pages lists the dashboards in the order in which their links stand.
 func pages() []page {
-	return []page{retryBudget, step, runExplorer, providers, alertsAndCanary, contracts}
+	return []page{retryBudget, step, runExplorer, providers, alertsAndCanary, contracts, theLedger}
 }
 
 // File is a dashboard as Grafana takes it.

@@ -2,6 +2,7 @@ package dashboards
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -33,10 +34,19 @@ func breakerHistory() []schema.BreakerTransition {
 }
 
 // insertHistory writes what breakers did, twice, as two collectors on one store do.
-func insertHistory(t testing.TB, conn driver.Conn) {
+func insertHistory(t testing.TB, store storetest.Store) {
 	t.Helper()
-	ctx := context.Background()
-	require.NoError(t, conn.Exec(ctx, "ALTER TABLE alert_samples REMOVE TTL"), "the captures' day is longer ago than samples are kept")
+	ctx, conn := context.Background(), store.Conn
+	for _, table := range []string{"alert_samples", "collector_vitals", "spans"} {
+		require.NoError(t, conn.Exec(ctx, "ALTER TABLE "+table+" REMOVE TTL"), "the captures' day is longer ago than these are kept")
+	}
+	require.NoError(t, schema.InsertSpans(ctx, conn, append(moreSpans(), store.Spans...)))
+	require.NoError(t, schema.InsertLedger(ctx, conn, []schema.LedgerRow{{
+		TraceID: lonelyTrace, State: schema.StateUnattributed, Spans: 2, UnattributedSpans: 2, Version: schema.LedgerVersion{InsertedUs: 1},
+		FirstEndNs: storetest.Day.UnixNano(), LastEndNs: storetest.Day.UnixNano(), LastReceivedNs: storetest.Day.UnixNano(),
+	}}))
+	insertDelays(t, conn)
+	insertVitals(t, conn)
 	for _, writer := range []string{"one", "other"} {
 		breakers := breakerHistory()
 		for i := range breakers {
@@ -105,4 +115,81 @@ func alertSamples() []schema.AlertSample {
 		add("provider_server_errors", schema.AlertGroup{}, n%11, 0.15)
 	}
 	return list
+}
+
+// lonelyTrace is a trace of no run.
+var lonelyTrace = schema.TraceID{201}
+
+// moreSpans are two of no run, and one of each odd run.
+func moreSpans() []schema.Span {
+	span := schema.Span{TraceID: lonelyTrace, SpanID: schema.SpanID{1}, Service: "checkout", Dialect: "plain", EndNs: storetest.Day.UnixNano(), ReceivedNs: storetest.Day.UnixNano()}
+	other := span
+	other.SpanID, other.Dialect = schema.SpanID{2}, ""
+	list := []schema.Span{span, other}
+	for n := range 2 {
+		run := oddRow(n)
+		span.TraceID, span.Service, span.Environment, span.Version = run.TraceID, run.Runs[0].Service, run.Runs[0].Environment, run.Runs[0].Version
+		list = append(list, span)
+	}
+	return list
+}
+
+// delays are rows of the ledger: when they were written, and how long after their spans.
+func delays() map[time.Time][]time.Duration {
+	found := map[time.Time][]time.Duration{}
+	for i := range 40 {
+		at := storetest.Day.Add(time.Duration(i*i) * time.Second)
+		found[at] = append(found[at], time.Duration(i)*100*time.Millisecond, time.Duration(40-i)*time.Second)
+	}
+	return found
+}
+
+func insertDelays(t testing.TB, conn driver.Conn) {
+	t.Helper()
+	n := 0
+	for at, list := range delays() {
+		for _, delay := range list {
+			n++
+			require.NoError(t, conn.Exec(context.Background(), "INSERT INTO ledger (trace_id, version, state, last_received_ns, written_at) VALUES (?, 1, 'attributed', ?, fromUnixTimestamp64Micro(?, 'UTC'))",
+				fmt.Sprintf("delayed %08d", n), at.Add(-delay).UnixNano(), at.UnixMicro()))
+		}
+	}
+}
+
+// vital is what one collector measured until an instant.
+type vital struct {
+	at time.Time
+	schema.Vital
+}
+
+// vitals are those of two collectors, one of which ends early.
+func vitals() []vital {
+	var list []vital
+	for i := range 140 {
+		at := storetest.Day.Add(-time.Hour + time.Duration(i+1)*10*time.Minute - 10*time.Second)
+		for w, writer := range []string{"one/1", "other's/2"} {
+			if w == 1 && i > 100 {
+				continue
+			}
+			n := float64(i + w)
+			for name, values := range map[string][3]float64{
+				schema.VitalSpansAccepted: {10, 1000 + n, 200}, schema.VitalSpansRefused: {1, n, n}, schema.VitalDeadLetters: {1, float64(w), 1},
+				schema.VitalInsertRetries: {2, 2, 1}, schema.VitalJournalWaiting: {1, 5000 * n, 5000 * n}, schema.VitalJournalAge: {1, n / 10, n / 10},
+				schema.VitalEvaluationTime: {10, n / 100, n / 500},
+			} {
+				list = append(list, vital{at, schema.Vital{Writer: writer, Name: name, Times: uint64(values[0]), Total: values[1], Largest: values[2]}})
+			}
+		}
+	}
+	return list
+}
+
+func insertVitals(t testing.TB, conn driver.Conn) {
+	t.Helper()
+	batch, err := conn.PrepareBatch(context.Background(), "INSERT INTO collector_vitals (at, writer, name, times, total, largest)")
+	require.NoError(t, err)
+	for _, v := range vitals() {
+		require.NoError(t, batch.Append(v.at, v.Writer, v.Name, v.Times, v.Total, v.Largest))
+	}
+	require.NoError(t, batch.Send())
 }

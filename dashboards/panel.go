@@ -25,6 +25,10 @@ const (
 	grainVisit     grain = "visit of a step"
 	grainAlert     grain = "alert"
 	grainViolation grain = "execution of a node, key and direction"
+	grainSpan      grain = "span"
+	grainTrace     grain = "trace"
+	grainCollector grain = "collector"
+	grainTable     grain = "table of the store"
 	grainMixed     grain = "attempt (retries) and operation"
 )
 

@@ -178,7 +178,7 @@ func TestEveryQueryRuns(t *testing.T) {
 	empty := storetest.Empty(t)
 	full := storetest.Of(t, capturetest.All(t), "checkout", "billing")
 	require.NoError(t, schema.InsertLedger(context.Background(), full.Conn, []schema.LedgerRow{oddRow(0), oddRow(1)}))
-	insertHistory(t, full.Conn)
+	insertHistory(t, full)
 	list, all := statements(t), documents(t)
 	seen := map[string]bool{}
 	for _, uid := range slices.Sorted(maps.Keys(list)) {
@@ -237,6 +237,7 @@ func TestEveryQueryRuns(t *testing.T) {
 var ofNoService = []string{
 	"Circuit breakers", "Why breakers changed", // of providers, over all services
 	"At the end of the range", "Fires, or is about to", "Server errors (5xx) of providers, 15 % over 30 s", "Alerts over time", "History", // of alerts that are about no service
+	"Spans in the range", "How far behind at the end", "In the store, whatever the range", "Spans per second", "Waiting in the journals", "From receipt to ledger", "Evaluation of alert rules", "Tables by size", // of collectors and the store
 }
 
 // oddRowsShow tells whether the odd runs have what the panel is about.

@@ -81,7 +81,7 @@ func judgments(rule string) func(truth) shown {
 }
 
 var alertTruths = map[string]panelTruth{
-	"At the end of the range": {[]string{"firing", "pages", "pending", "fired in range"}, func(k truth) (s shown) {
+	"At the end of the range": {[]string{"firing", "pages", "pending", "fired in range"}, exactly(func(k truth) (s shown) {
 		var firing, pages, pending, began int
 		for _, story := range k.stories() {
 			switch last(story).To {
@@ -101,8 +101,8 @@ var alertTruths = map[string]panelTruth{
 		}
 		s.row(firing, pages, pending, began)
 		return s
-	}},
-	"Fires, or is about to": {[]string{"state", "began", "rule", "subject", "severity", "judged", "ratio", "threshold", "error"}, func(k truth) (s shown) {
+	})},
+	"Fires, or is about to": {[]string{"state", "began", "rule", "subject", "severity", "judged", "ratio", "threshold", "error"}, exactly(func(k truth) (s shown) {
 		var list []schema.AlertTransition
 		for _, story := range k.stories() {
 			if to := last(story).To; to == "firing" || to == "pending" {
@@ -116,11 +116,11 @@ var alertTruths = map[string]panelTruth{
 			s.row(t.To, t.At, t.Rule, subjectOf(t.Group), t.Labels["severity"], fmt.Sprintf("%d of %d", t.Numerator, t.Denominator), ratioOf(t.Numerator, t.Denominator), t.Threshold, t.TopError)
 		}
 		return s
-	}},
-	"Failed visits of steps, 2 % over 2 min":           {[]string{"time", "subject", "ratio"}, judgments("step_errors")},
-	"Failed visits by version, 1 % over 3 min":         {[]string{"time", "subject", "ratio"}, judgments("canary_errors")},
-	"Server errors (5xx) of providers, 15 % over 30 s": {[]string{"time", "subject", "ratio"}, judgments("provider_server_errors")},
-	"Alerts over time": {[]string{"time", "alert", "state"}, func(k truth) (s shown) {
+	})},
+	"Failed visits of steps, 2 % over 2 min":           {[]string{"time", "subject", "ratio"}, exactly(judgments("step_errors"))},
+	"Failed visits by version, 1 % over 3 min":         {[]string{"time", "subject", "ratio"}, exactly(judgments("canary_errors"))},
+	"Server errors (5xx) of providers, 15 % over 30 s": {[]string{"time", "subject", "ratio"}, exactly(judgments("provider_server_errors"))},
+	"Alerts over time": {[]string{"time", "alert", "state"}, exactly(func(k truth) (s shown) {
 		numbers := map[string]int{"inactive": 0, "resolved": 0, "pending": 1, "firing": 2}
 		type point struct {
 			at    time.Time
@@ -148,8 +148,8 @@ var alertTruths = map[string]panelTruth{
 			s.row(p.at, p.alert, p.state)
 		}
 		return s
-	}},
-	"History": {[]string{"at", "rule", "state", "service", "step", "release", "provider", "reason", "judged", "ratio", "threshold", "error", "run"}, func(k truth) (s shown) {
+	})},
+	"History": {[]string{"at", "rule", "state", "service", "step", "release", "provider", "reason", "judged", "ratio", "threshold", "error", "run"}, exactly(func(k truth) (s shown) {
 		list := slices.Clone(k.transitions)
 		release := func(g schema.AlertGroup) string {
 			return subjectOf(schema.AlertGroup{Environment: g.Version, Version: g.Environment})
@@ -164,7 +164,7 @@ var alertTruths = map[string]panelTruth{
 			}
 		}
 		return s
-	}},
+	})},
 	"Versions side by side": {[]string{"service", "version", "visits", "failed visits", "first try", "after retry", "by fallback", "failed"}, func(k truth) (s shown) {
 		type version struct{ service, version string }
 		counts := k.counted(signals.OperationErrorRatio, func(e signals.Event) string { return e.Labels.Service + "\x00" + e.Labels.Version })
@@ -213,7 +213,7 @@ var alertTruths = map[string]panelTruth{
 func TestThresholdsAreThoseOfTheSamples(t *testing.T) {
 	t.Parallel()
 	store := storetest.Of(t, capturetest.All(t)[:1], "checkout")
-	insertHistory(t, store.Conn)
+	insertHistory(t, store)
 	whole := everything(documents(t)[uidAlerts])
 	samples, err := schema.AlertSamples(context.Background(), store.Conn, schema.AlertFilter{Since: whole.from, Until: whole.to, Rule: "step_errors"})
 	require.NoError(t, err)

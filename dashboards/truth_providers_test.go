@@ -194,8 +194,8 @@ var providerTruths = map[string]panelTruth{
 	}},
 	"Server errors (5xx) by provider": {[]string{"time", "provider", "server errors"}, byProviderOverTime(signals.ServerErrorRatio)},
 	"Throttled (429) by provider":     {[]string{"time", "provider", "throttled"}, byProviderOverTime(signals.ThrottledRatio)},
-	"Circuit breakers":                {[]string{"time", "provider", "state"}, breakersOverTime},
-	"Why breakers changed": {[]string{"at", "provider", "change", "why"}, func(k truth) (s shown) {
+	"Circuit breakers":                {[]string{"time", "provider", "state"}, exactly(breakersOverTime)},
+	"Why breakers changed": {[]string{"at", "provider", "change", "why"}, exactly(func(k truth) (s shown) {
 		list := breakerHistory()
 		slices.SortStableFunc(list, func(a, b schema.BreakerTransition) int {
 			return cmp.Or(b.At.Compare(a.At), cmp.Compare(orNotStated(a.Provider), orNotStated(b.Provider)))
@@ -206,7 +206,7 @@ var providerTruths = map[string]panelTruth{
 			}
 		}
 		return s
-	}},
+	})},
 	"Providers": {[]string{"provider", "requests", "served", "throttled (429)", "failed otherwise", "server error (5xx)", "unknown"}, func(k truth) (s shown) {
 		found := k.requests(func(a attribution.Attempt) string { return orNotStated(a.Provider) })
 		names := slices.SortedFunc(maps.Keys(found), func(a, b string) int { return cmp.Or(cmp.Compare(found[b].all, found[a].all), cmp.Compare(a, b)) })

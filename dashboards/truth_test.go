@@ -35,6 +35,8 @@ type truth struct {
 
 	transitions []schema.AlertTransition // up to the end of the range, as the API reads them
 	samples     []schema.AlertSample     // of the range
+	status      answer.Status
+	store       storetest.Store
 }
 
 // shown is a table as tests compare it: a line for each row, numbers to six digits.
@@ -99,7 +101,7 @@ func (p panelTruth) of(t testing.TB, found answered) (got shown) {
 func TestPanelsShowWhatTheAPIAnswers(t *testing.T) {
 	t.Parallel()
 	store := storetest.Of(t, capturetest.All(t), "checkout", "billing")
-	insertHistory(t, store.Conn)
+	insertHistory(t, store)
 	asker := questions.New(store.Conn, questions.Limits{})
 	var events []signals.Event
 	for i := range store.Rows {
@@ -143,6 +145,9 @@ func TestPanelsShowWhatTheAPIAnswers(t *testing.T) {
 			require.NoError(t, err)
 			known.samples, err = schema.AlertSamples(ctx, store.Conn, schema.AlertFilter{Since: selected.from, Until: selected.to})
 			require.NoError(t, err)
+			known.status, err = asker.Status(ctx)
+			require.NoError(t, err)
+			known.store = store
 			for title, want := range panels {
 				t.Run(uid+"/"+title+"/"+name, func(t *testing.T) {
 					t.Parallel()
@@ -153,6 +158,15 @@ func TestPanelsShowWhatTheAPIAnswers(t *testing.T) {
 				})
 			}
 		}
+	}
+}
+
+// exactly is about panels that read no view of the ledger: their range begins where it was
+// chosen.
+func exactly(rows func(truth) shown) func(truth) shown {
+	return func(k truth) shown {
+		k.filter.Since = k.from
+		return rows(k)
 	}
 }
 

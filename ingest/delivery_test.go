@@ -112,3 +112,30 @@ func TestAFullJournalAtTheReceiver(t *testing.T) {
 	require.Equal(t, codes.Unavailable, status.Code(err), fmt.Sprint(err))
 	require.ErrorContains(t, err, "journal::max_size_mib")
 }
+
+// What the exporter measures of itself can be read in the store.
+func TestWhatIsMeasuredIsKept(t *testing.T) {
+	s := realStore(t)
+	cfg := defaultConfig()
+	cfg.Journal.MinFreeDiskMiB = 0
+	e, err := newExporter(settings(), cfg)
+	require.NoError(t, err)
+	require.NoError(t, e.start(t.Context(), hostOf(s)))
+	require.NoError(t, e.consume(t.Context(), request(0, names(300)...)))
+	require.NoError(t, e.shutdown(t.Context()))
+	require.NoError(t, e.telemetry.vitals.Write(t.Context(), s.conn))
+	of := func(name string) (times uint64, total float64) {
+		require.NoError(t, s.conn.QueryRow(t.Context(), "SELECT sum(times), sum(total) FROM collector_vitals WHERE name = ?", name).Scan(&times, &total))
+		return times, total
+	}
+	for _, name := range []string{schema.VitalSpansAccepted, schema.VitalRowsInserted} {
+		_, total := of(name)
+		require.InDelta(t, 300, total, 0, name)
+	}
+	inserts, seconds := of(schema.VitalInsertTime)
+	require.NotZero(t, inserts)
+	require.Positive(t, seconds)
+	looks, waiting := of(schema.VitalJournalWaiting)
+	require.EqualValues(t, 1, looks)
+	require.Zero(t, waiting)
+}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"go.opentelemetry.io/collector/component"
@@ -50,6 +51,9 @@ type ledgerExporter struct {
 	journal *journal.Journal
 	dead    *deadLetterFile
 	writer  *writer
+
+	stopVitals context.CancelFunc
+	measuring  sync.WaitGroup
 }
 
 func newExporter(set exporter.Settings, cfg *Config) (*ledgerExporter, error) {
@@ -65,7 +69,7 @@ func newExporter(set exporter.Settings, cfg *Config) (*ledgerExporter, error) {
 
 // start opens the journal and sets the writer to work. It does not wait for
 // the store: spans are taken while it starts.
-func (e *ledgerExporter) start(_ context.Context, host component.Host) error {
+func (e *ledgerExporter) start(ctx context.Context, host component.Host) error {
 	s, err := ledgerstore.From(host, e.cfg.Store)
 	if err != nil {
 		return fmt.Errorf("store: %w", err)
@@ -102,6 +106,9 @@ func (e *ledgerExporter) start(_ context.Context, host component.Host) error {
 	e.writer = newWriter(e.cfg.Writer, e.journal, e.inserter, e.dead, e.telemetry, e.logger, e.now)
 	e.writer.report = statusReporter(host)
 	e.writer.start() //nolint:contextcheck // the writer outlives the start
+	vitals, stop := context.WithCancel(context.WithoutCancel(ctx))
+	e.stopVitals = stop
+	e.measuring.Go(func() { e.telemetry.vitals.Run(vitals, s.Conn, e.logger) })
 	return nil
 }
 
@@ -119,6 +126,7 @@ func (e *ledgerExporter) consume(ctx context.Context, td ptrace.Traces) error {
 	}
 	if err != nil {
 		e.telemetry.refused.Add(context.WithoutCancel(ctx), int64(td.SpanCount()))
+		e.telemetry.vitals.Add(schema.VitalSpansRefused, float64(td.SpanCount()))
 		if errors.Is(err, journal.ErrTooLarge) {
 			return consumererror.NewPermanent(fmt.Errorf("journal the spans: %w", err))
 		}
@@ -127,6 +135,7 @@ func (e *ledgerExporter) consume(ctx context.Context, td ptrace.Traces) error {
 		return fmt.Errorf("journal the spans: %w", err)
 	}
 	e.telemetry.accepted.Add(context.WithoutCancel(ctx), int64(len(n.spans)))
+	e.telemetry.vitals.Add(schema.VitalSpansAccepted, float64(len(n.spans)))
 	e.bury(ctx, n.dead) // only now, or a sender that tries again would bury them again
 	return nil
 }
@@ -189,6 +198,8 @@ func (e *ledgerExporter) shutdown(ctx context.Context) error {
 	if e.journal == nil {
 		return nil // never started
 	}
+	e.stopVitals()
+	e.measuring.Wait()
 	e.writer.stop(ctx)
 	return errors.Join(e.telemetry.stop(), e.journal.Close(), e.dead.close())
 }

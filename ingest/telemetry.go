@@ -9,6 +9,8 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/retryledger/retryledger/ingest/journal"
+	"github.com/retryledger/retryledger/internal/vitals"
+	"github.com/retryledger/retryledger/schema"
 )
 
 const scopeName = "github.com/retryledger/retryledger/ingest"
@@ -28,13 +30,14 @@ type telemetry struct {
 	retries     metric.Int64Counter
 	deadLetters metric.Int64Counter
 	insertTime  metric.Float64Histogram
+	vitals      *vitals.Log // the same, kept in the store
 
 	meter        metric.Meter
 	registration metric.Registration
 }
 
 func newTelemetry(provider metric.MeterProvider) (*telemetry, error) {
-	t := &telemetry{meter: provider.Meter(scopeName)}
+	t := &telemetry{meter: provider.Meter(scopeName), vitals: vitals.New()}
 	var errs []error
 	counter := func(name, unit, description string) metric.Int64Counter {
 		c, err := t.meter.Int64Counter(name, metric.WithUnit(unit), metric.WithDescription(description))
@@ -55,6 +58,11 @@ func newTelemetry(provider metric.MeterProvider) (*telemetry, error) {
 
 // observe reports the journal's fill until stop.
 func (t *telemetry) observe(j *journal.Journal, now func() time.Time) error {
+	t.vitals.BeforeEach(func() {
+		s := j.Stats()
+		t.vitals.Add(schema.VitalJournalWaiting, float64(s.UnconfirmedBytes))
+		t.vitals.Add(schema.VitalJournalAge, waited(s, now()))
+	})
 	var errs []error
 	gauge := func(name, unit, description string) metric.Int64ObservableGauge {
 		g, err := t.meter.Int64ObservableGauge(name, metric.WithUnit(unit), metric.WithDescription(description))
@@ -76,14 +84,18 @@ func (t *telemetry) observe(j *journal.Journal, now func() time.Time) error {
 		o.ObserveInt64(waiting, s.UnconfirmedBytes)
 		o.ObserveInt64(aside, s.SetAsideBytes)
 		o.ObserveInt64(segments, int64(s.Segments))
-		seconds := 0.0
-		if !s.Oldest.IsZero() {
-			seconds = max(0, now().Sub(s.Oldest).Seconds())
-		}
-		o.ObserveFloat64(age, seconds)
+		o.ObserveFloat64(age, waited(s, now()))
 		return nil
 	}, size, waiting, aside, segments, age)
 	return err
+}
+
+// waited is how many seconds the oldest row that is not in the store has waited.
+func waited(s journal.Stats, now time.Time) float64 {
+	if s.Oldest.IsZero() {
+		return 0
+	}
+	return max(0, now.Sub(s.Oldest).Seconds())
 }
 
 func (t *telemetry) stop() error {
@@ -96,5 +108,6 @@ func (t *telemetry) stop() error {
 func (t *telemetry) addDeadLetters(ctx context.Context, kind string, n int) {
 	if n > 0 {
 		t.deadLetters.Add(ctx, int64(n), metric.WithAttributes(attribute.String("kind", kind)))
+		t.vitals.Add(schema.VitalDeadLetters, float64(n))
 	}
 }

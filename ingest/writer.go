@@ -265,6 +265,7 @@ func (w *writer) attempt(rows []schema.Span) error {
 		err := w.once(rows)
 		if err == nil {
 			w.telemetry.inserted.Add(context.Background(), int64(len(rows)))
+			w.telemetry.vitals.Add(schema.VitalRowsInserted, float64(len(rows)))
 			if failures > 1 {
 				w.tell(nil)
 			}
@@ -274,6 +275,7 @@ func (w *writer) attempt(rows []schema.Span) error {
 			return err
 		}
 		w.telemetry.retries.Add(context.Background(), 1)
+		w.telemetry.vitals.Add(schema.VitalInsertRetries, 1)
 		w.tell(err)
 		pause := wait.NextBackOff()
 		w.logger.Warn("An insert failed and is tried again", zap.Int("rows", len(rows)),
@@ -295,7 +297,9 @@ func (w *writer) once(rows []schema.Span) (err error) {
 			w.logger.Error("An insert panicked", zap.String("reason", reasonOf(v)), zap.ByteString("stack", debug.Stack()))
 			err = &schema.PermanentError{Err: errors.New(reasonOf(v))}
 		}
-		w.telemetry.insertTime.Record(context.Background(), time.Since(began).Seconds(),
+		seconds := time.Since(began).Seconds()
+		w.telemetry.vitals.Add(schema.VitalInsertTime, seconds)
+		w.telemetry.insertTime.Record(context.Background(), seconds,
 			metric.WithAttributes(attribute.Bool("success", err == nil)))
 	}()
 	return w.inserter.InsertSpans(ctx, rows)

@@ -22,6 +22,7 @@ import (
 	"github.com/retryledger/retryledger/alerts/signals"
 	"github.com/retryledger/retryledger/analysis/api"
 	"github.com/retryledger/retryledger/internal/ledgerstore"
+	"github.com/retryledger/retryledger/internal/vitals"
 )
 
 const (
@@ -96,6 +97,7 @@ func (a *alerter) Start(ctx context.Context, host component.Host) (err error) {
 		return err
 	}
 	a.loop.Go(func() { a.run(loop) })
+	a.loop.Go(func() { a.watch.metrics.vitals.Run(loop, store.Conn, a.settings.Logger) })
 	return nil
 }
 
@@ -111,7 +113,7 @@ func newWatch(config *Config, conn connect, deliverer delivery.Deliverer, dir, u
 	if err != nil {
 		return nil, err
 	}
-	writer := instance()
+	writer := vitals.Writer()
 	clock := &storeClock{now: time.Now}
 	breakerSet, err := breakers.New(config.Breakers, clock.Now().Format(time.RFC3339Nano))
 	if err != nil {
@@ -132,15 +134,6 @@ func newWatch(config *Config, conn connect, deliverer delivery.Deliverer, dir, u
 		link: func(fingerprint string) string { return url + report.AlertsPath + "/" + fingerprint },
 		last: outcome{set: set}, leftOff: map[string]time.Time{},
 	}, nil
-}
-
-// instance names this collector in what it writes.
-func instance() string {
-	host, err := os.Hostname()
-	if err != nil {
-		host = "unknown"
-	}
-	return fmt.Sprintf("%s/%d", host, os.Getpid())
 }
 
 // serve puts what people ask onto the API.

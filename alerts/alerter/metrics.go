@@ -8,6 +8,8 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/retryledger/retryledger/alerts/rules"
+	"github.com/retryledger/retryledger/internal/vitals"
+	"github.com/retryledger/retryledger/schema"
 )
 
 // metrics count what the evaluations do.
@@ -15,11 +17,12 @@ type metrics struct {
 	evaluations, failures, transitions, leftOff, lost metric.Int64Counter
 	duration                                          metric.Float64Histogram
 	firing                                            metric.Int64Gauge
+	vitals                                            *vitals.Log // some of them, kept in the store
 }
 
 func newMetrics(provider metric.MeterProvider) (*metrics, error) {
 	meter := provider.Meter("github.com/retryledger/retryledger/alerts/alerter")
-	m := &metrics{}
+	m := &metrics{vitals: vitals.New()}
 	var errs []error
 	for _, c := range []struct {
 		counter           *metric.Int64Counter
@@ -47,8 +50,10 @@ func (m *metrics) evaluated(ctx context.Context, evaluation rules.Evaluation, se
 	m.evaluations.Add(ctx, 1)
 	if failed {
 		m.failures.Add(ctx, 1)
+		m.vitals.Add(schema.VitalEvaluationsFailed, 1)
 	}
 	m.duration.Record(ctx, seconds)
+	m.vitals.Add(schema.VitalEvaluationTime, seconds)
 	for i := range evaluation.Transitions {
 		m.transitions.Add(ctx, 1, metric.WithAttributes(attribute.String("to", string(evaluation.Transitions[i].To))))
 	}

@@ -32,6 +32,7 @@ type Store struct {
 	Name   string // of the database
 	Ledger attribution.Ledger
 	Rows   []schema.LedgerRow // the same, as the store has it
+	Spans  []schema.Span      // what it rests on
 }
 
 // Empty is a fresh database with the schema.
@@ -74,7 +75,7 @@ func Of(t testing.TB, captures []capturetest.Capture, services ...string) Store 
 	require.NoError(t, err)
 	require.NoError(t, schema.InsertSpans(ctx, store.Conn, spans))
 	require.NoError(t, schema.InsertLedger(ctx, store.Conn, rows))
-	store.Rows = rows
+	store.Rows, store.Spans = rows, spans
 	return store
 }
 
