@@ -11,10 +11,24 @@ import (
 // ErrBadInstant is returned for a text that names no instant.
 var ErrBadInstant = errors.New("write an instant as 2026-01-31T12:00:00Z, or how long ago as 90m, 24h or 7d")
 
+// earliest and latest are as far as instants go: the ledger counts nanoseconds since
+// the epoch in 64 bits, which end some months further out.
+var (
+	earliest = time.Date(1678, 1, 1, 0, 0, 0, 0, time.UTC)
+	latest   = time.Date(2262, 1, 1, 0, 0, 0, 0, time.UTC)
+)
+
 // ParseInstant reads an RFC 3339 instant, or how long before now: a Go duration, or a
-// number of days such as 7d.
+// number of days such as 7d. An instant before 1678 or after 2262 becomes the nearest
+// between: nothing lies beyond.
 func ParseInstant(text string, now time.Time) (time.Time, error) {
 	if instant, err := time.Parse(time.RFC3339, text); err == nil {
+		switch {
+		case instant.Before(earliest):
+			return earliest, nil
+		case instant.After(latest):
+			return latest, nil
+		}
 		return instant, nil
 	}
 	ago, err := parseAgo(text)
