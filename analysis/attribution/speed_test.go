@@ -31,6 +31,7 @@ var shapes = []struct {
 	{"retries", retries},
 	{"failures_that_nobody_repeats", abandoned},
 	{"run_of_many_traces", func(n int) []schema.Span { return sharedRun(n / 41) }},
+	{"task_of_many_traces", lateWork},
 	{"many_runs", func(n int) []schema.Span {
 		spans := make([]schema.Span, 0, n)
 		for i := range n / 41 {
@@ -235,6 +236,17 @@ func abandoned(n int) []schema.Span {
 	spans := []schema.Span{with(span(1, 0, -1, "run", 0, 100))}
 	for i := range n {
 		spans = append(spans, with(span(1, i+1, 0, "item", 1, int64(10+i%7)), step("item"), failed("Busy")))
+	}
+	return spans
+}
+
+// lateWork is one run of n traces, each with a call of one task whose own span never came.
+func lateWork(n int) []schema.Span {
+	spans := make([]schema.Span, 0, n)
+	for i := range n {
+		spans = append(spans, with(span(i, 1, -1, "llm", int64(i), int64(i)+1), model("m"), func(s *schema.Span) {
+			s.RunID, s.RunIDRank, s.TaskKey, s.Node = "run", 1, "work:1", "work"
+		}))
 	}
 	return spans
 }

@@ -11,8 +11,6 @@ type task struct {
 	trace    schema.TraceID
 	key      string
 	anywhere *task // the task of the same key in the trace that had it first: itself, or another's
-	next     *task // the same key in a further trace
-	tail     *task // of the first: the last of that list
 
 	executions []*execution // those that are known, as hold was told
 	own        [1]*execution
@@ -75,19 +73,17 @@ func (x *taskIndex) of(trace schema.TraceID, key string) *task {
 func (x *taskIndex) add(trace schema.TraceID, key string) *task {
 	t := x.blank.next()
 	*t = task{trace: trace, key: key, anywhere: x.first[key]}
-	if first := t.anywhere; first != nil {
+	if t.anywhere != nil {
 		if x.others == nil {
 			x.others = make(map[taskOf]*task)
 		}
 		x.others[taskOf{trace, key}] = t
-		first.tail.next = t
-		first.tail = t
 	} else {
 		if x.first == nil {
 			x.first = make(map[string]*task)
 		}
 		x.first[key] = t
-		t.anywhere, t.tail = t, t
+		t.anywhere = t
 	}
 	x.all = append(x.all, t)
 	return t

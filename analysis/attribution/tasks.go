@@ -125,6 +125,7 @@ func (a *account) dropSecondView() {
 func (a *account) findOrphanedExecutions() {
 	tasks := &a.tree.tasks
 	tasks.hold(a.executions)
+	abandoned := abandonedByTask(a.executions)
 	for _, n := range a.tree.nodes {
 		if n.shadow || n.task == nil || n.Node == "" || internalNode(n.Node) || n.parent != nil && n.parent.task == n.task {
 			continue
@@ -134,7 +135,7 @@ func (a *account) findOrphanedExecutions() {
 		}
 		// What an abandoned attempt still does when its run is over has no parent at all.
 		if n.ParentID.IsZero() {
-			if late := n.task.abandonedBefore(n); late != nil {
+			if late := lateFor(n, abandoned[n.task.anywhere]); late != nil {
 				late.members = append(late.members, n)
 				n.home = late
 				continue
@@ -175,19 +176,25 @@ func (a *account) findOrphanedExecutions() {
 	}
 }
 
-// abandonedBefore is the last execution of the task, in another trace than n's, that
-// did not end well before n began.
-func (t *task) abandonedBefore(n *node) *execution {
-	var best *execution
-	for other := t.anywhere; other != nil; other = other.next {
-		if other.trace == n.TraceID {
-			continue
+// abandonedByTask are the executions that did not end well, of each task wherever it
+// ran: to visit the traces that have it for each late span costs their square.
+func abandonedByTask(executions []*execution) map[*task][]*execution {
+	found := make(map[*task][]*execution)
+	for _, e := range executions {
+		if e.task != nil && e.node != nil && (e.node.Failed || e.node.Flow == schema.FlowCancelled) {
+			found[e.task.anywhere] = append(found[e.task.anywhere], e)
 		}
-		for _, e := range other.executions {
-			s := e.node.Span
-			if e.start <= n.StartNs && (s.Failed || s.Flow == schema.FlowCancelled) && (best == nil || e.start > best.start) {
-				best = e
-			}
+	}
+	return found
+}
+
+// lateFor is the last of abandoned executions, in another trace than n's, that had begun
+// before n did.
+func lateFor(n *node, abandoned []*execution) *execution {
+	var best *execution
+	for _, e := range abandoned {
+		if e.trace != n.TraceID && e.start <= n.StartNs && (best == nil || e.start > best.start) {
+			best = e
 		}
 	}
 	return best
