@@ -248,7 +248,7 @@ func (a *account) predecessor(u *node, open *sequences, units []*node, wrapper b
 	if u.AttemptEvidence != "" && u.stated >= 2 {
 		evidence = Evidence(u.AttemptEvidence)
 	}
-	if wrapper && open.last != nil && open.last.last.exec == u.exec { // the candidates of a fallback, in order
+	if wrapper && open.last != nil && open.last.last.exec == u.exec && follows(u, open.last.last) { // the candidates of a fallback, in order
 		return open.last, ChargeFallback, EvidenceStructure
 	}
 	var best *sequence
@@ -286,6 +286,10 @@ func (a *account) predecessor(u *node, open *sequences, units []*node, wrapper b
 	}
 	return best, bestCharge, evidence
 }
+
+// follows tells whether u can be the next candidate of a fallback after p: p failed, or
+// both asked a model, for some instrumentations hide that a call failed.
+func follows(u, p *node) bool { return failedUnit(p) || u.modelled && p.modelled }
 
 // repeats tells how u is charged if it continues the sequence that p ends, "" if it does not.
 func (a *account) repeats(u, p *node, seq *sequence, units []*node) string {

@@ -139,3 +139,10 @@ func TestRule42AnAbandonedStreamIsNoFailedCall(t *testing.T) {
 	root[0].ok, root[0].failed, root[0].message = false, true, "GeneratorExit()Traceback"
 	assert.Equal(t, "cancelled", runOf(t, scopeOI, root...).Completion)
 }
+
+func TestAStepThatStatesTheClassOfItsError(t *testing.T) {
+	for text, class := range map[string]string{"BadDraft": "BadDraft", "app.errors.BadDraft": "BadDraft", "it did not work": ""} {
+		rows := rowsOf(t, scopeApp, sent{id: 1, parent: -1, name: "draft", to: 1, attrs: attrs{"step": "draft", "step.failed": true, "step.error": text}})
+		assert.Equal(t, class, rows[0].ErrorClass, text)
+	}
+}

@@ -1,10 +1,14 @@
 package attribution_test
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/retryledger/retryledger/analysis/attribution"
+	"github.com/retryledger/retryledger/schema"
 )
 
 func TestRule14FallbacksAreNeverMarked(t *testing.T) {
@@ -37,6 +41,47 @@ func TestRule15AChildlessWrapperHasItsCandidatesBesideIt(t *testing.T) {
 	s := theStep(t, runOf(t, scopeOI, ask(chain(2, 1, "RunnableWithFallbacks", 2, 100, false), badLLM(3, 1, 3, 10, "a"), llm(4, 1, 20, 30, "a"))...), "ask")
 	assert.Equal(t, 1, s.Fallbacks, "the same model twice: only the wrapper tells a fallback from a retry")
 	assert.Equal(t, 2, s.Calls, "a childless wrapper is no call, and no missing one")
+}
+
+// What runs right before or after a childless wrapper is no candidate of it, however
+// short the gap: a prompt, a parser, a router, the call of another wrapper.
+func TestRule15ANeighbourOfAChildlessWrapperIsNoCandidate(t *testing.T) {
+	in := task("plan", "plan:1", 1)
+	at := func(s schema.Span, fromUs, toUs int64) schema.Span {
+		s.StartNs, s.EndNs = epoch+fromUs*1000, epoch+toUs*1000
+		return s
+	}
+	chainAt := func(id int, name string, fromUs, toUs int64) schema.Span {
+		return at(with(span(1, id, 1, name, 0, 0), in), fromUs, toUs)
+	}
+	wrapperAt := func(id int, fromUs, toUs int64) schema.Span {
+		return at(with(span(1, id, 1, "RunnableWithFallbacks", 0, 0), in, func(s *schema.Span) { s.FallbackWrapper = true }), fromUs, toUs)
+	}
+	callAt := func(id int, fromUs, toUs int64, more ...func(*schema.Span)) schema.Span {
+		return at(with(span(1, id, 1, "ChatModel", 0, 0), append([]func(*schema.Span){in, model("prim")}, more...)...), fromUs, toUs)
+	}
+	base := []schema.Span{at(with(span(1, 0, -1, "LangGraph", 0, 0), role(schema.RoleChain), func(s *schema.Span) { s.GraphRoot = true }), 0, 100_000),
+		at(with(span(1, 1, 0, "plan", 0, 0), in), 100, 90_000)}
+	plan := func(spans ...schema.Span) attribution.Step {
+		return theStep(t, theRun(t, account(append(slices.Clone(base), spans...)...)), "plan")
+	}
+	s := plan(chainAt(2, "ChatPromptTemplate", 4000, 4400), wrapperAt(3, 4700, 51_000), callAt(4, 5000, 50_900), chainAt(5, "StrOutputParser", 51_400, 51_800))
+	assert.Equal(t, 0, s.Fallbacks)
+	assert.Equal(t, 1, s.Operations)
+	assert.Equal(t, attribution.OutcomeFirstTry, s.Outcome)
+
+	s = plan(wrapperAt(2, 4700, 5900), callAt(3, 5000, 5800), wrapperAt(4, 6100, 7200), callAt(5, 6300, 7100))
+	assert.Equal(t, 0, s.Fallbacks)
+	assert.Equal(t, 2, s.Operations, "each wrapper's own")
+
+	s = plan(wrapperAt(2, 4700, 9000), callAt(3, 5000, 5800, failed("Busy")), callAt(4, 6300, 8900, model("backup")), chainAt(5, "router", 9300, 9500))
+	assert.Equal(t, 1, s.Fallbacks)
+	assert.Equal(t, 1, s.Operations)
+
+	// A wrapper with children of its own: what follows a candidate that succeeded is none.
+	s = plan(wrapperAt(2, 4700, 9000), func() schema.Span { c := callAt(3, 5000, 5800); c.ParentID = spanID(2); return c }(),
+		func() schema.Span { c := chainAt(4, "StrOutputParser", 5900, 6000); c.ParentID = spanID(2); return c }())
+	assert.Equal(t, 0, s.Fallbacks)
 }
 
 func TestRule16FirstErrorAndLastError(t *testing.T) {

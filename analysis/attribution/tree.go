@@ -286,7 +286,7 @@ func (t *tree) adopt(p *node, wrappers []*node) {
 func (t *tree) wrapperOf(c *node, wrappers []*node) *node {
 	var best *node
 	for _, w := range wrappers {
-		if w == c || !t.covers(w.Span, c.Span) || c.Role != schema.RoleModel && c.Role != schema.RoleChain {
+		if w == c || !within(w, c) || c.Role != schema.RoleModel && c.Role != schema.RoleChain {
 			continue
 		}
 		if c.Role == schema.RoleChain && len(c.children) == 0 && (c.FallbackWrapper || c.Name == w.Name) {
@@ -302,6 +302,13 @@ func (t *tree) wrapperOf(c *node, wrappers []*node) *node {
 		}
 	}
 	return best
+}
+
+// within tells whether c lies in w's own time. Clocks are not given any grain here: what
+// a wrapper holds began after it and ended before it by the same clock, and what runs
+// next to it, a parser or a router, may take no longer than a clock's grain.
+func within(w, c *node) bool {
+	return w.StartNs <= c.StartNs && c.EndNs <= w.EndNs && (c.StartNs < w.EndNs || w.StartNs == w.EndNs)
 }
 
 // batchOf is the wrappers of w's batch: of its name, open at the same time.
@@ -321,7 +328,7 @@ func (t *tree) batchOf(w *node, wrappers []*node) []*node {
 func (t *tree) laneFor(c *node, batch []*node) *node {
 	var empty, failed, same *node
 	for _, w := range batch {
-		if !t.covers(w.Span, c.Span) {
+		if !within(w, c) {
 			continue
 		}
 		if len(w.children) == 0 {

@@ -146,6 +146,9 @@ func (r *reading) readRun() {
 		if row.ErrorClass == "" {
 			row.ErrorClass = classOfText(text)
 		}
+		if row.ErrorClass == "" && typeName.MatchString(text) {
+			row.ErrorClass = className(text) // the class alone, without a message
+		}
 		if row.HTTPStatus == 0 {
 			row.HTTPStatus = statusOfText(text)
 		}
@@ -335,3 +338,6 @@ func containsAny(text string, words []string) bool {
 	}
 	return false
 }
+
+// typeName is the name of an error's type and nothing else.
+var typeName = regexp.MustCompile(`^[A-Za-z_][\w.$]{0,127}$`)
