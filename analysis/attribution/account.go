@@ -28,24 +28,36 @@ func Account(spans []schema.Span, opts Options) Ledger {
 
 // looseViolations are the contract violations of a trace that is no run.
 func looseViolations(spans []*schema.Span) []ContractViolation {
-	var out []ContractViolation
+	var out violations
 	for _, s := range spans {
 		for _, v := range s.Violations {
-			out = mergeViolation(out, v, s.TraceID, 1)
+			out.count(v, s.TraceID)
 		}
 	}
-	return out
+	return out.list
 }
 
-func mergeViolation(list []ContractViolation, v schema.Violation, trace schema.TraceID, count int) []ContractViolation {
-	for i := range list {
-		if have := &list[i]; have.Node == v.Node && have.Key == v.Key && have.Direction == v.Direction {
-			have.Count += count
-			have.TimeNs = min(have.TimeNs, v.TimeNs)
-			return list
-		}
+// violations are contract violations, each missing key of a node once.
+type violations struct {
+	list []ContractViolation
+	at   map[missingKey]int
+}
+
+type missingKey struct{ node, key, direction string }
+
+func (l *violations) count(v schema.Violation, trace schema.TraceID) {
+	key := missingKey{v.Node, v.Key, v.Direction}
+	if i, ok := l.at[key]; ok {
+		have := &l.list[i]
+		have.Count++
+		have.TimeNs = min(have.TimeNs, v.TimeNs)
+		return
 	}
-	return append(list, ContractViolation{Node: v.Node, Key: v.Key, Direction: v.Direction, Count: count, TraceID: trace, TimeNs: v.TimeNs})
+	if l.at == nil {
+		l.at = make(map[missingKey]int)
+	}
+	l.at[key] = len(l.list)
+	l.list = append(l.list, ContractViolation{Node: v.Node, Key: v.Key, Direction: v.Direction, Count: 1, TraceID: trace, TimeNs: v.TimeNs})
 }
 
 // account is one run while its ledger is made. The stages are in the files of
@@ -61,13 +73,14 @@ type account struct {
 
 	executions  []*execution
 	steps       int // how many they are of
+	invented    int // attempts that only numbers tell of
 	calls       []*callAttempt
 	sites       []sitePlace         // of the spans of the tree, once somebody asked
 	failedModel map[*execution]bool // a model call in it failed
 	models      modelNames
 	ended       runEnd
 	over        map[schema.TraceID]bool // traces in which no step will be entered again
-	violations  []ContractViolation
+	violations  violations
 }
 
 func accountRun(group *runGroup, opts Options) Run {

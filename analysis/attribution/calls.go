@@ -39,9 +39,10 @@ type operation struct {
 	attempts []*callAttempt
 	merged   *operation // where its attempts went
 	limit    int
-	index    int  // in Run.Operations
-	written  bool // it has its row
-	summed   bool // its step has counted it
+	index    int    // in Run.Operations
+	provider string // of the first attempt that states one, once the row is written
+	written  bool   // it has its row
+	summed   bool   // its step has counted it
 
 	countedIn *execution // whose attempts of it tries counts
 	tries     [2]int     // in the layers transport and call
@@ -244,7 +245,7 @@ const maxGap = 100
 
 // fillGap adds the attempts before u whose spans never came, known by u's number.
 func (a *account) fillGap(u *node, layer Layer, missing int) {
-	if missing <= 0 || missing > maxGap {
+	if missing <= 0 || missing > maxGap || a.invent(missing) < missing {
 		return
 	}
 	evidence := Evidence(u.AttemptEvidence)

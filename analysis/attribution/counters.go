@@ -15,7 +15,7 @@ func (a *account) countedExecutions() {
 		if e.node == nil || e.view || !stepLayer(e.layer) || e.next != nil && len(e.node.RetryEvents) > 0 {
 			continue
 		}
-		count := min(max(len(e.node.RetryEvents), int(e.node.RetryCount)), maxRepeats)
+		count := a.invent(max(len(e.node.RetryEvents), int(e.node.RetryCount)))
 		if count <= 0 {
 			continue
 		}
@@ -40,7 +40,7 @@ func (a *account) countedExecutions() {
 
 // missing brings to life the attempts before e that only e's number tells of.
 func (a *account) missing(e *execution) {
-	if e.attempt > maxGap {
+	if e.attempt > maxGap || a.invent(e.attempt-1) < e.attempt-1 {
 		return
 	}
 	layer := LayerNode
@@ -164,7 +164,7 @@ func (a *account) chargeCounter(n *node) {
 	if stated := int(n.StatedAttempts) - 1; stated > count && stated > seen[LayerCall]+seen[LayerTransport] && n.home != nil {
 		count, layer, evidence = stated, LayerCall, EvidenceMessage
 	}
-	extra := min(count-seen[layer], maxRepeats)
+	extra := a.invent(count - seen[layer])
 	op, first := operationOf(n), 0
 	if op == nil && extra > 0 {
 		op, first = &operation{exec: n.exec, grain: GrainWork}, 1 // repeats of one thing, whose first try has no row
@@ -196,8 +196,20 @@ func (a *account) markedBefore(n *node) bool {
 	return false
 }
 
-// maxRepeats bounds the attempts that one counter may bring to life.
-const maxRepeats = 10_000
+const (
+	// maxRepeats bounds the attempts that one counter may bring to life.
+	maxRepeats = 10_000
+	// maxInvented bounds those of all the numbers of a run: a few bytes must not fill
+	// the memory.
+	maxInvented = 100_000
+)
+
+// invent is how many of so many attempts that only a number tells of may be brought to life.
+func (a *account) invent(attempts int) int {
+	n := min(attempts, maxRepeats, maxInvented-a.invented)
+	a.invented += max(0, n)
+	return n
+}
 
 // operationOf is the operation that a span's own counter counts repeats of.
 func operationOf(n *node) *operation {

@@ -41,7 +41,7 @@ func (a *account) placeViolations() {
 				seen = make(map[once]bool)
 			}
 			seen[id] = true
-			a.violations = mergeViolation(a.violations, v, n.TraceID, 1)
+			a.violations.count(v, n.TraceID)
 		}
 	}
 }

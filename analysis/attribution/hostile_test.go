@@ -87,3 +87,14 @@ func TestManySpansInOneRun(t *testing.T) {
 	assert.Len(t, run.Steps, 7)
 	assert.True(t, run.Budget.Exhausted)
 }
+
+// A few bytes must not fill the memory: what numbers alone tell of is bounded by run.
+func TestCountersOfARunAreBoundedTogether(t *testing.T) {
+	var spans []schema.Span
+	for i := range 60 {
+		spans = append(spans, with(span(1, i, -1, "chat", int64(i), int64(i)+1), model("m"), func(s *schema.Span) { s.RetryCount = 10_000 }))
+	}
+	run := theRun(t, account(spans...))
+	assert.Equal(t, 60+60+100_000, len(run.Attempts)) //nolint:testifylint // Len would print them all
+	assert.Empty(t, run.BrokenIdentities())
+}

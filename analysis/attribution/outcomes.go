@@ -139,7 +139,7 @@ func (a *account) wentOn(e *execution) bool {
 	if a.ended.root != nil && !a.ended.failed && !a.ended.cancelled {
 		return true
 	}
-	for i := len(a.executions) - 1; i >= 0; i-- { // in time's order
+	for i, looked := len(a.executions)-1, 0; i >= 0 && looked < maxOpen; i, looked = i-1, looked+1 { // in time's order
 		f := a.executions[i]
 		if f.start < e.end-a.tree.slack {
 			return false

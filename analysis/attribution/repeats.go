@@ -25,13 +25,16 @@ type sequence struct {
 	first   [2]string
 }
 
+// maxTried bounds the models that one round of candidates is known by.
+const maxTried = 32
+
 // tries notes the models that unit u asks.
 func (s *sequence) tries(u *node, newRound bool) {
 	if newRound {
 		s.tried = s.tried[:0]
 	}
 	for _, m := range [...]string{u.firstModel(), u.lastModel} {
-		if m != "" && !slices.Contains(s.tried, m) {
+		if m != "" && len(s.tried) < maxTried && !slices.Contains(s.tried, m) {
 			s.tried = append(s.tried, m)
 		}
 	}

@@ -24,10 +24,10 @@ func (a *account) summarise() Run {
 		run.TraceIDs = append(run.TraceIDs, t.String())
 	}
 	a.describe(&run)
-	slices.SortFunc(a.violations, func(x, y ContractViolation) int {
+	slices.SortFunc(a.violations.list, func(x, y ContractViolation) int {
 		return cmp.Or(cmp.Compare(x.TimeNs, y.TimeNs), strings.Compare(x.Node, y.Node), strings.Compare(x.Key, y.Key), strings.Compare(x.Direction, y.Direction))
 	})
-	run.ContractViolations = append(run.ContractViolations, a.violations...)
+	run.ContractViolations = append(run.ContractViolations, a.violations.list...)
 
 	a.writeRows(&run)
 	a.writeSteps(&run)
@@ -232,7 +232,7 @@ func (a *account) callRow(c *callAttempt) Attempt {
 	n := c.node
 	if n == nil {
 		out.Request = (c.errorClass != "" || c.httpStatus != 0) && c.charge != ChargeFallback
-		out.Provider = c.op.resolve().provider()
+		out.Provider = c.op.resolve().provider
 		return out
 	}
 	// A send that was repeated although it looks well does not show how it ended.
@@ -277,8 +277,8 @@ func providerOf(n *node) string {
 	return ""
 }
 
-// provider is that of the operation's first attempt that states one.
-func (o *operation) provider() string {
+// firstProvider is that of the operation's first attempt that states one.
+func (o *operation) firstProvider() string {
 	for _, c := range o.attempts {
 		if c.node != nil && c.node.Provider != "" {
 			return c.node.Provider
@@ -312,7 +312,8 @@ func (a *account) operationRow(op *operation) Operation {
 			classes = append(classes, class)
 		}
 	}
-	out.Provider = op.provider()
+	op.provider = op.firstProvider()
+	out.Provider = op.provider
 	out.Futile = futile(classes, len(op.attempts))
 	switch out.Outcome {
 	case OutcomeFailed, OutcomeFailedAfterRetry, OutcomeHandled:

@@ -285,7 +285,13 @@ func (t *tree) adopt(p *node, wrappers []*node) {
 // wrapperOf is the innermost childless wrapper beside c that c belongs to, or nil.
 func (t *tree) wrapperOf(c *node, wrappers []*node) *node {
 	var best *node
-	for _, w := range wrappers {
+	// Wrappers are in time's order: the innermost is among the last that began before c.
+	after, _ := slices.BinarySearchFunc(wrappers, c.StartNs+1, func(w *node, at int64) int { return cmp.Compare(w.StartNs, at) })
+	for i := after - 1; i >= max(0, after-maxSiblings); i-- {
+		w := wrappers[i]
+		if best != nil && w.StartNs < best.StartNs {
+			break
+		}
 		if w == c || !within(w, c) || c.Role != schema.RoleModel && c.Role != schema.RoleChain {
 			continue
 		}
