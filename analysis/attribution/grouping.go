@@ -248,16 +248,15 @@ func splitByGraphRoot(g *runGroup) []*runGroup {
 		return nil
 	}
 	outermost := outermostChains(g.spanList, isRoot)
+	named := namesRun(g.spanList)
 	top := make([]bool, len(g.spans))
 	var roots []int32 // in time's order
 	for i := range g.spans {
 		if !isRoot[i] {
 			continue
 		}
-		for at, n := g.parents[i], 0; at >= 0 && n <= len(g.spans); at, n = g.parents[at], n+1 {
-			if s := g.spans[at]; s.Complete != schema.FlagUnset || s.RunCancelled || s.Step != "" {
-				return nil // the application says itself what the run is, or which step holds the graphs
-			}
+		if parent := g.parents[i]; parent >= 0 && named[parent] {
+			return nil // the application says itself what the run is, or which step holds the graphs
 		}
 		top[outermost[i]] = true
 	}
@@ -354,30 +353,47 @@ func graphOf(list spanList, i int) int32 {
 // outermostChains finds for every span the outermost span of a framework that it is
 // or lies in, -1 if none: a chain contains the graphs below it.
 func outermostChains(list spanList, isRoot []bool) []int32 {
-	const unknown = -2
-	outermost := make([]int32, len(list.spans))
-	for i := range outermost {
-		outermost[i] = unknown
-	}
+	return fromAbove(list, -1, func(at, top int32) int32 {
+		if top < 0 && (isRoot[at] || list.spans[at].Role == schema.RoleChain) {
+			return at
+		}
+		return top
+	})
+}
+
+// namesRun tells for every span whether it or a span above it says what the run is, or
+// names a step.
+func namesRun(list spanList) []bool {
+	return fromAbove(list, false, func(at int32, named bool) bool {
+		s := list.spans[at]
+		return named || s.Complete != schema.FlagUnset || s.RunCancelled || s.Step != ""
+	})
+}
+
+// fromAbove computes something of every span from what it is of its parent, top for
+// those without one, each once. Where parents lead back to themselves it begins
+// somewhere.
+func fromAbove[T any](list spanList, top T, of func(at int32, parents T) T) []T {
+	const walked, known = 1, 2
+	out, state := make([]T, len(list.spans)), make([]int8, len(list.spans))
 	var path []int32
 	for i := range list.spans {
 		path = path[:0]
-		top := int32(-1)
-		for at := int32(i); at >= 0 && len(path) <= len(list.spans); at = list.parents[at] {
-			if outermost[at] != unknown {
-				top = outermost[at]
+		value := top
+		for at := int32(i); at >= 0 && state[at] != walked; at = list.parents[at] {
+			if state[at] == known {
+				value = out[at]
 				break
 			}
+			state[at] = walked
 			path = append(path, at)
 		}
-		for _, at := range slices.Backward(path) { // from above
-			if top < 0 && (isRoot[at] || list.spans[at].Role == schema.RoleChain) {
-				top = at
-			}
-			outermost[at] = top
+		for _, at := range slices.Backward(path) {
+			value = of(at, value)
+			out[at], state[at] = value, known
 		}
 	}
-	return outermost
+	return out
 }
 
 // rootAt is the root that was open when s began, else the last before it, else the first.

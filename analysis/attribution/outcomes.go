@@ -83,9 +83,14 @@ func (a *account) runRoot() *node {
 			}
 		}
 	}
+	for _, s := range a.tree.facts.speaking {
+		if s.Complete != schema.FlagUnset {
+			working[s.TraceID] = true
+		}
+	}
 	for i := len(a.group.traces) - 1; i >= 0; i-- {
 		trace := a.group.traces[i]
-		if i > 0 && !working[trace] && !slices.ContainsFunc(a.tree.facts.speaking, func(s *schema.Span) bool { return s.TraceID == trace && s.Complete != schema.FlagUnset }) {
+		if i > 0 && !working[trace] {
 			continue
 		}
 		var root *node

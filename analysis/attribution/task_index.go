@@ -1,6 +1,8 @@
 package attribution
 
 import (
+	"cmp"
+	"slices"
 	"strings"
 
 	"github.com/retryledger/retryledger/schema"
@@ -103,7 +105,7 @@ func (x *taskIndex) noted(t *task) *execution {
 	return t.noted
 }
 
-// hold notes the executions of every task, in their order.
+// hold notes the executions of every task, in time's order.
 func (x *taskIndex) hold(executions []*execution) {
 	for _, t := range x.all {
 		t.executions = t.own[:0]
@@ -111,6 +113,11 @@ func (x *taskIndex) hold(executions []*execution) {
 	for _, e := range executions {
 		if e.task != nil {
 			e.task.executions = append(e.task.executions, e)
+		}
+	}
+	for _, t := range x.all {
+		if len(t.executions) > 1 {
+			slices.SortStableFunc(t.executions, func(a, b *execution) int { return cmp.Compare(a.start, b.start) })
 		}
 	}
 }

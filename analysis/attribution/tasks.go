@@ -1,6 +1,7 @@
 package attribution
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -200,15 +201,20 @@ func lateFor(n *node, abandoned []*execution) *execution {
 	return best
 }
 
-// lastBefore is the execution that had begun last at an instant.
+// lastBefore is the execution, of a list in time's order, that had begun last at an
+// instant; of several the first.
 func lastBefore(list []*execution, instant int64) *execution {
-	var best *execution
-	for _, e := range list {
-		if e.start <= instant && (best == nil || e.start > best.start) {
-			best = e
+	after, _ := slices.BinarySearchFunc(list, instant, func(e *execution, at int64) int {
+		if e.start <= at {
+			return -1
 		}
+		return 1
+	})
+	if after == 0 {
+		return nil
 	}
-	return best
+	first, _ := slices.BinarySearchFunc(list[:after], list[after-1].start, func(e *execution, at int64) int { return cmp.Compare(e.start, at) })
+	return list[first]
 }
 
 // outerTask is the execution of the task around e's own, by its namespace: tasks of
