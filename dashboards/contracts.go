@@ -117,11 +117,6 @@ ORDER BY runs DESC, completion`)},
 	}
 }
 
-// toLastRun links the run of the column last_run.
-func toLastRun() dashboard.DynamicConfigValue {
-	return linked("Look at this run", to(uidRuns, "service", "service", runVariable, "last_run"))
-}
-
 func violationTable() panel {
 	return panel{
 		title: "Who misses which key", width: 16, height: 9, unit: "short",
@@ -142,7 +137,7 @@ ORDER BY violations DESC, node, key, direction, service LIMIT 100`)},
 			column("violations", gauge(), coloured(colourFailed), wide(110)),
 			column("runs", wide(65)),
 			column("last", atSeconds(), wide(160)),
-			column("last_run", named("last run"), toLastRun(), with("noValue", "of no run"), wide(280)),
+			column("last_run", named("last run"), toRun("last_run"), with("noValue", "of no run"), wide(280)),
 		},
 	}
 }
@@ -181,7 +176,7 @@ ORDER BY runs DESC, step, service LIMIT 100`)},
 			column("runs", gauge(), coloured(colourWarning), wide(110)),
 			column("quarantined", wide(100)),
 			column("last", atSeconds(), wide(160)),
-			column("last_run", named("last run"), toLastRun()),
+			column("last_run", named("last run"), toRun("last_run")),
 		},
 	}
 }
@@ -221,7 +216,7 @@ WHERE (completion = 'orphaned' OR orphan_spans > 0) AND `+chosen(ofRuns...)+`
 ORDER BY end_bounded_ns DESC, trace_key DESC, run_id DESC LIMIT 100`)},
 		overrides: []override{
 			column("time", named("last heard of"), atSeconds(), wide(160)),
-			column("run_id", named("run"), toRun(), wide(280)),
+			column("run_id", named("run"), toRun("run_id"), wide(280)),
 			column("completion", append(colouredCompletion(), wide(110))...),
 			column("outcome", wide(150)),
 			column("spans", wide(75)),
@@ -243,7 +238,7 @@ FROM `+windowed("ended_runs")+`
 WHERE poison_pill AND `+chosen(ofRuns...)+`
 ORDER BY deliveries DESC, end_bounded_ns DESC, trace_key DESC, run_id DESC LIMIT 100`)},
 		overrides: []override{
-			column("run_id", named("run"), toRun(), wide(280)),
+			column("run_id", named("run"), toRun("run_id"), wide(280)),
 			column("deliveries", wide(90)),
 			column("completion", append(colouredCompletion(), wide(100))...),
 			column("unfinished", named("stopped at"), with("noValue", "")),
@@ -270,7 +265,7 @@ ORDER BY runs DESC, warning, service LIMIT 100`)},
 			column("warning", with("custom.cellOptions", map[string]any{"type": "auto", "wrapText": true})),
 			column("service", wide(110)),
 			column("runs", wide(60)),
-			column("last_run", named("last run"), toLastRun(), wide(150)),
+			column("last_run", named("last run"), toRun("last_run"), wide(150)),
 		},
 	}
 }

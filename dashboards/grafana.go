@@ -107,7 +107,7 @@ func (g Grafana) existingDataSource(ctx context.Context) (string, error) {
 }
 
 func (g Grafana) putDataSource(ctx context.Context, ledger Ledger, password string) (string, error) {
-	settings, err := ledger.settings()
+	source, err := ledger.source(password)
 	if err != nil {
 		return "", err
 	}
@@ -116,11 +116,6 @@ func (g Grafana) putDataSource(ctx context.Context, ledger Ledger, password stri
 	if errors.As(err, &answer) && answer.Status == http.StatusNotFound {
 		return "", fmt.Errorf("this Grafana lacks the ClickHouse data source: install it, with\n  grafana cli plugins install %s\nor GF_PLUGINS_PREINSTALL=%s in its environment, and start it again", dataSourceType, dataSourceType)
 	}
-	const name = "Retryledger"
-	source := map[string]any{
-		"name": name, "uid": DataSourceUID, "type": dataSourceType, "access": "proxy", "jsonData": settings,
-		"secureJsonData": map[string]any{"password": password},
-	}
 	err = g.ask(ctx, "look for the data source", http.MethodGet, nil, nil, "api", "datasources", "uid", DataSourceUID)
 	switch {
 	case errors.As(err, &answer) && answer.Status == http.StatusNotFound:
@@ -128,7 +123,7 @@ func (g Grafana) putDataSource(ctx context.Context, ledger Ledger, password stri
 	case err == nil:
 		err = g.ask(ctx, "change the data source", http.MethodPut, source, nil, "api", "datasources", "uid", DataSourceUID)
 	}
-	return name, err
+	return dataSourceName, err
 }
 
 func (g Grafana) putFolder(ctx context.Context) error {

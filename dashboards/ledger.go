@@ -82,9 +82,9 @@ FROM (
 )
 HAVING count() > 0`)},
 		overrides: []override{
-			column("waiting", inUnit("bytes"), coloured(colourPlain), orDash()),
-			column("oldest waits", append(colouredBy(thresholds(colourFirstTry, from(30, colourWarning), from(60, colourBreach)))[:2], orDash())...),
-			column("evaluation", append(colouredBy(evaluationThresholds())[:2], with("decimals", 0), orDash())...),
+			column("waiting", inUnit("bytes"), coloured(colourPlain), nothing()),
+			column("oldest waits", append(colouredBy(thresholds(colourFirstTry, from(30, colourWarning), from(60, colourBreach)))[:2], nothing())...),
+			column("evaluation", append(colouredBy(evaluationThresholds())[:2], with("decimals", 0), nothing())...),
 		},
 	}
 }
@@ -268,7 +268,7 @@ WHERE database = currentDatabase() AND total_rows > 0 AND name != 'schema_migrat
 ORDER BY size DESC, name LIMIT 50`)},
 		overrides: []override{
 			column("name", named("table"), wide(190)),
-			column("row", named("a row is"), orDash()),
+			column("row", named("a row is"), nothing()),
 			column("rows", wide(110)),
 			column("size", inUnit("bytes"), wide(110)),
 			column("each", named("of a row"), inUnit("bytes"), with("decimals", 1), wide(100)),

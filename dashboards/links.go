@@ -35,9 +35,10 @@ func navigation(uid string) []dashboard.DashboardLink {
 	})
 }
 
-// toRun links a run's id to the run explorer. The answer has the columns service and run_id.
-func toRun() dashboard.DynamicConfigValue {
-	return linked("Look at this run", to(uidRuns, "service", "service", runVariable, "run_id"))
+// toRun links a run's id, in the column of this name, to the run explorer. The answer
+// has a column service too.
+func toRun(column string) dashboard.DynamicConfigValue {
+	return linked("Look at this run", to(uidRuns, "service", "service", runVariable, column))
 }
 
 // to is the address of a dashboard with the range and the other variables kept. vars

@@ -61,10 +61,15 @@ func bars() *timeseries.PanelBuilder {
 		Stacking(common.NewStackingConfigBuilder().Mode(common.StackingModeNormal).Group("A"))
 }
 
+// legend names the series below a panel.
+func legend() *common.VizLegendOptionsBuilder {
+	return common.NewVizLegendOptionsBuilder().ShowLegend(true).DisplayMode(common.LegendDisplayModeList).Placement(common.LegendPlacementBottom)
+}
+
 // overTime is what panels over time share. At most 120 points, so that a bar can be seen.
 func overTime() *timeseries.PanelBuilder {
 	return timeseries.NewPanelBuilder().MaxDataPoints(120).
-		Legend(common.NewVizLegendOptionsBuilder().ShowLegend(true).DisplayMode(common.LegendDisplayModeList).Placement(common.LegendPlacementBottom)).
+		Legend(legend()).
 		Tooltip(common.NewVizTooltipOptionsBuilder().Mode(common.TooltipDisplayModeMulti).Sort(common.SortOrderDescending)).
 		ColorScheme(dashboard.NewFieldColorBuilder().Mode(dashboard.FieldColorModeIdFixed).FixedColor(colourPlain)).
 		AxisSoftMin(0)
@@ -79,9 +84,6 @@ func withLines(p *timeseries.PanelBuilder, t *dashboard.ThresholdsConfigBuilder)
 func classic() *dashboard.FieldColorBuilder {
 	return dashboard.NewFieldColorBuilder().Mode(dashboard.FieldColorModeIdPaletteClassic)
 }
-
-// orDash shows a cell without a value as a dash, and not as an empty panel.
-func orDash() dashboard.DynamicConfigValue { return with("noValue", "–") }
 
 // state is a state as a timeline draws it.
 type state struct {
@@ -113,7 +115,7 @@ func timeline(states []state) *statetimeline.PanelBuilder {
 	return statetimeline.NewPanelBuilder().Mappings([]dashboard.ValueMapping{{ValueMap: &names}}).
 		ColorScheme(dashboard.NewFieldColorBuilder().Mode(dashboard.FieldColorModeIdThresholds)).Thresholds(thresholds(states[0].colour, steps...)).
 		ShowValue(common.VisibilityModeNever).MergeValues(true).RowHeight(0.8).FillOpacity(85).LineWidth(0).AlwaysSpanNulls().
-		Legend(common.NewVizLegendOptionsBuilder().ShowLegend(true).DisplayMode(common.LegendDisplayModeList).Placement(common.LegendPlacementBottom)).
+		Legend(legend()).
 		Tooltip(common.NewVizTooltipOptionsBuilder().Mode(common.TooltipDisplayModeSingle))
 }
 
@@ -121,7 +123,7 @@ func timeline(states []state) *statetimeline.PanelBuilder {
 func stackedBars(xField string) *barchart.PanelBuilder {
 	return barchart.NewPanelBuilder().XField(xField).Orientation(common.VizOrientationHorizontal).
 		Stacking(common.StackingModeNormal).ShowValue(common.VisibilityModeAuto).BarWidth(0.9).GroupWidth(0.9).FillOpacity(85).LineWidth(0).
-		Legend(common.NewVizLegendOptionsBuilder().ShowLegend(true).DisplayMode(common.LegendDisplayModeList).Placement(common.LegendPlacementBottom)).
+		Legend(legend()).
 		Tooltip(common.NewVizTooltipOptionsBuilder().Mode(common.TooltipDisplayModeMulti).Sort(common.SortOrderNone))
 }
 

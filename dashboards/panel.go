@@ -81,8 +81,8 @@ func linked(title, url string) dashboard.DynamicConfigValue {
 // nothing shows an empty cell as a dash, instead of the panel's text for no data at all.
 func nothing() dashboard.DynamicConfigValue { return with("noValue", "–") }
 
-// instant is a unit for points in time.
-const instant = "time:YYYY-MM-DD HH:mm:ss"
+// atSeconds shows a point in time to the second.
+func atSeconds() dashboard.DynamicConfigValue { return inUnit("time:YYYY-MM-DD HH:mm:ss") }
 
 // toStep links a step's name to its dashboard. The answer has the columns service and step.
 func toStep() dashboard.DynamicConfigValue {

@@ -268,7 +268,7 @@ ORDER BY fallbacks DESC, from, to, after LIMIT 100`)},
 		overrides: []override{
 			column("after", named("after the error")),
 			column("fallbacks", named("times"), with("min", 0), coloured(colourFallback), gauge()),
-			column("helped", inUnit("percentunit"), with("decimals", 1), orDash(), wide(85)),
+			column("helped", inUnit("percentunit"), with("decimals", 1), nothing(), wide(85)),
 		},
 	}
 }
@@ -323,7 +323,7 @@ ORDER BY after DESC, before DESC, provider, service, step LIMIT 100`)},
 			column("step", toStep()),
 			column("before", wide(65)),
 			column("after", wide(55)),
-			column("share", named("broke off"), inUnit("percentunit"), with("decimals", 1), orDash(), wide(85)),
+			column("share", named("broke off"), inUnit("percentunit"), with("decimals", 1), nothing(), wide(85)),
 		},
 	}
 }

@@ -13,6 +13,8 @@ import (
 // DataSourceUID is the UID under which the ledger's data source is made.
 const DataSourceUID = "retryledger"
 
+const dataSourceName = "Retryledger"
+
 // folder is where the dashboards stand in Grafana, UID and title.
 const (
 	folderUID   = "retryledger"
@@ -46,12 +48,24 @@ func (l Ledger) settings() (map[string]any, error) {
 	}, nil
 }
 
+// source is the data source as Grafana takes it, from a file or over its API.
+func (l Ledger) source(password string) (map[string]any, error) {
+	settings, err := l.settings()
+	if err != nil {
+		return nil, err
+	}
+	return map[string]any{
+		"name": dataSourceName, "uid": DataSourceUID, "type": dataSourceType, "access": "proxy", "jsonData": settings,
+		"secureJsonData": map[string]any{"password": password},
+	}, nil
+}
+
 // Export writes what a Grafana needs to provision itself below folder: dashboards/*.json,
 // and files for its folders provisioning/datasources and provisioning/dashboards. seenAt
 // is the folder of the dashboards as Grafana sees it, "" for where it is now. It returns
 // the files, and overwrites those of an earlier export.
 func Export(folder, seenAt string, ledger Ledger) ([]string, error) {
-	settings, err := ledger.settings()
+	ledgerSource, err := ledger.source("${" + PasswordVariable + "}")
 	if err != nil {
 		return nil, err
 	}
@@ -65,11 +79,8 @@ func Export(folder, seenAt string, ledger Ledger) ([]string, error) {
 		}
 	}
 	sources := map[string]any{
-		"apiVersion": 1,
-		"datasources": []any{map[string]any{
-			"name": "Retryledger", "uid": DataSourceUID, "type": dataSourceType, "access": "proxy", "jsonData": settings,
-			"secureJsonData": map[string]any{"password": "${" + PasswordVariable + "}"},
-		}},
+		"apiVersion":  1,
+		"datasources": []any{ledgerSource},
 	}
 	providers := map[string]any{
 		"apiVersion": 1,

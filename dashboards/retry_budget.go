@@ -56,7 +56,7 @@ func largestConsumer() panel {
 		queries: []query{newQuery("A", asTable, `SELECT `+stated("step")+` AS step, arrayElement([`+layerNames()+`], indexOf(by_layer, arrayMax(by_layer))) AS layer,
     retries / sum(retries) OVER () AS "of all retries", `+stated("service")+` AS service
 FROM (
-    SELECT service, step, [`+layerSums()+`] AS by_layer, arraySum(by_layer) AS retries
+    SELECT service, step, [`+strings.Join(layerSums(), ", ")+`] AS by_layer, arraySum(by_layer) AS retries
     FROM `+windowed("usage")+`
     WHERE `+chosen(ofCalls...)+`
     GROUP BY service, step
@@ -79,19 +79,11 @@ func layerNames() string {
 	return strings.Join(names, ", ")
 }
 
-func layerSums() string {
-	sums := make([]string, len(layers))
-	for i, l := range layers {
-		sums[i] = "sum(" + l.column + ")"
-	}
-	return strings.Join(sums, ", ")
-}
-
 // sumsByLayer are columns named by their layers.
 func sumsByLayer() string {
-	sums := make([]string, len(layers))
+	sums := layerSums()
 	for i, l := range layers {
-		sums[i] = "sum(" + l.column + `) AS "` + l.name + `"`
+		sums[i] += ` AS "` + l.name + `"`
 	}
 	return strings.Join(sums, ",\n    ")
 }
@@ -103,7 +95,7 @@ func retryShareNow() panel {
 			"Layers that an instrumentation hides are not in it.",
 		grain: grainMixed, definition: "accounting.md#budget", empty: sendSpans,
 		draws: tiles().Decimals(1).Thresholds(retryShareThresholds()),
-		queries: []query{newQuery("A", asTable, "SELECT "+ratio(retriesOf("sum"), "sum(operations)")+` AS "retries ÷ operations"`+
+		queries: []query{newQuery("A", asTable, "SELECT "+ratio(allRetries(), "sum(operations)")+` AS "retries ÷ operations"`+
 			"\nFROM "+windowed("usage")+"\nWHERE "+chosen(ofCalls...)+"\nHAVING sum(operations) > 0")},
 	}
 }
@@ -153,7 +145,7 @@ func retryShareOverTime() panel {
 		says:  "Retries of all layers for each operation that ended in the same interval, against 10 % and 20 %. It exceeds 100 % where operations are retried more than once on average.",
 		grain: grainMixed, definition: "accounting.md#budget", empty: sendSpans,
 		draws: withLines(lines(), retryShareThresholds()).AxisSoftMax(1.1 * shareTooHigh),
-		queries: []query{newQuery("A", asTimeSeries, withBucket+"SELECT "+bucket+" AS time, "+ratio(retriesOf("sum"), "sum(operations)")+
+		queries: []query{newQuery("A", asTimeSeries, withBucket+"SELECT "+bucket+" AS time, "+ratio(allRetries(), "sum(operations)")+
 			` AS "retries ÷ operations"`+"\nFROM "+windowed("usage")+"\nWHERE "+chosen(ofCalls...)+"\nGROUP BY time\nORDER BY time")},
 	}
 }
@@ -320,8 +312,8 @@ FROM `+windowed("over_budget_runs")+`
 WHERE `+chosen(ofRuns...)+`
 ORDER BY retries DESC, time DESC, run_id LIMIT 100`)},
 		overrides: []override{
-			column("time", named("ended"), inUnit(instant), wide(160)),
-			column("run_id", named("run"), toRun(), wide(280)),
+			column("time", named("ended"), atSeconds(), wide(160)),
+			column("run_id", named("run"), toRun("run_id"), wide(280)),
 			column("retries", wide(70)),
 			column("run_limit", named("limit"), wide(60)),
 			column("steps", named("steps over budget"), nothing(), wide(240)),

@@ -93,9 +93,6 @@ func colouredCompletion() []dashboard.DynamicConfigValue {
 // knownTokens are a run's wasted tokens, NULL where no lost call states any.
 const knownTokens = "if(wasted_tokens = 0 AND wasted_unknown_calls > 0, NULL, wasted_tokens)"
 
-// atSeconds shows a time to the second, in the reader's zone.
-func atSeconds() dashboard.DynamicConfigValue { return inUnit("time:YYYY-MM-DD HH:mm:ss") }
-
 func runTable() panel {
 	return panel{
 		title: "Runs, the most retries first", width: 24, height: 10, unit: "short",
@@ -300,7 +297,7 @@ ORDER BY ifNull(retries_total, 0) DESC, start_ns, step`)},
 		overrides: append(hiddenLayers(),
 			column("step", linked("Look at this step", to(uidStep, "step", "step")), wide(125)),
 			column("executions", wide(95)),
-			column("retries", with("noValue", "–"), wide(70)),
+			column("retries", nothing(), wide(70)),
 			column("step_limit", named("limit"), wide(60)),
 			column("budget", append(colouredBy(thresholds(colourBreach)), with("noValue", ""), wide(60))...),
 			column("multiplied", with("noValue", ""), wide(80)),
@@ -313,7 +310,7 @@ ORDER BY ifNull(retries_total, 0) DESC, start_ns, step`)},
 func hiddenLayers() []override {
 	columns := layerColumns()
 	for i, l := range layers {
-		columns[i].properties = append(columns[i].properties, with("noValue", "–"), wide(20+8*len(l.name)))
+		columns[i].properties = append(columns[i].properties, nothing(), wide(20+8*len(l.name)))
 	}
 	return columns
 }

@@ -86,14 +86,17 @@ var (
 	ofCalls = append(ofSteps[:len(ofSteps):len(ofSteps)], "provider")
 )
 
-// retriesOf sums the retries of all layers.
-func retriesOf(aggregate string) string {
+// layerSums are the sums of the layers' columns, as the layers stand.
+func layerSums() []string {
 	sums := make([]string, len(layers))
 	for i, l := range layers {
-		sums[i] = aggregate + "(" + l.column + ")"
+		sums[i] = "sum(" + l.column + ")"
 	}
-	return strings.Join(sums, " + ")
+	return sums
 }
+
+// allRetries sums the retries of all layers.
+func allRetries() string { return strings.Join(layerSums(), " + ") }
 
 // ratio is NULL where there is nothing to divide by, for no data is not zero.
 func ratio(numerator, denominator string) string {

@@ -179,7 +179,7 @@ func versionsCompared() panel {
 		draws: list(),
 		queries: []query{newQuery("A", asTable, `SELECT `+stated("version")+` AS version, `+stated("service")+` AS service, min(time) AS since, sum(operations) AS all_operations,
     `+strings.Join(shares, ",\n    ")+`,
-    `+ratio("sum(failed) + sum(handled)", ended)+` AS lost, `+ratio(retriesOf("sum"), "sum(operations)")+` AS retries
+    `+ratio("sum(failed) + sum(handled)", ended)+` AS lost, `+ratio(allRetries(), "sum(operations)")+` AS retries
 FROM `+windowed("usage")+`
 WHERE `+chosen(ofCalls...)+`
 GROUP BY version, service
@@ -188,7 +188,7 @@ ORDER BY since DESC, service, version LIMIT 50`)},
 		overrides: []override{
 			column("version", wide(80)),
 			column("service", wide(105)),
-			column("since", named("first in range"), inUnit(instant), wide(155)),
+			column("since", named("first in range"), atSeconds(), wide(155)),
 			column("all_operations", named("operations"), inUnit("short"), wide(90)),
 			column("first_try", named("first try"), with("decimals", 1), nothing(), wide(75)),
 			column("after_retry", named("after retry"), with("decimals", 1), nothing(), wide(90)),
