@@ -77,7 +77,6 @@ type account struct {
 	calls       []*callAttempt
 	sites       []sitePlace         // of the spans of the tree, once somebody asked
 	failedModel map[*execution]bool // a model call in it failed
-	models      modelNames
 	ended       runEnd
 	over        map[schema.TraceID]bool // traces in which no step will be entered again
 	violations  violations
@@ -86,7 +85,6 @@ type account struct {
 func accountRun(group *runGroup, opts Options) Run {
 	a := &account{opts: opts, group: group}
 	a.tree = plant(group.spanList, opts)
-	a.models = a.tree.facts.models
 	a.findExecutions()
 	a.observe()
 	a.findLimits()

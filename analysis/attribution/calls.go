@@ -209,7 +209,7 @@ func (a *account) lead(n *node) {
 		n.lead = n.attempt
 	}
 	if n.Role == schema.RoleModel {
-		n.lastModel = a.models.requested(n.Span)
+		n.lastModel = a.tree.facts.models.requested(n.Span)
 	}
 	for _, c := range n.children {
 		if c.isExecution() {
