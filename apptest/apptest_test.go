@@ -73,17 +73,23 @@ func attempt(t *testing.T, plan Plan) (*Report, error) {
 	return run(ctx, t.TempDir(), collectortest.FreePorts(t, 9), plan, t.Logf)
 }
 
-// The truth that the traffic counts is what attribution makes of its spans.
-func TestTrafficIsCountedAsItIsAccountedFor(t *testing.T) {
+// accounted makes runs: what they count themselves, and what attribution makes of them.
+func accounted(t *testing.T, runs int) (*Truth, answer.Top) {
+	t.Helper()
 	truth := newTruth()
 	g := &traffic{r: rand.New(rand.NewPCG(1, 2)), truth: truth, seed: 1}
 	var spans []sentSpan
-	for range 1000 {
+	for range runs {
 		spans = append(spans, g.run(time.Now())...)
 	}
 	rows, rejected := dialect.Normalise(g.request(spans), time.Now().UnixNano())
 	require.Empty(t, rejected)
-	top := answer.TopOf(attribution.Account(rows, attribution.Defaults()), answer.Filter{})
+	return truth, answer.TopOf(attribution.Account(rows, attribution.Defaults()), answer.Filter{})
+}
+
+// The truth that the traffic counts is what attribution makes of its spans.
+func TestTrafficIsCountedAsItIsAccountedFor(t *testing.T) {
+	truth, top := accounted(t, 1000)
 	assert.Equal(t, truth.Runs, top.Runs)
 	assert.Equal(t, truth.Complete, top.Completion["complete"])
 	assert.Len(t, top.Steps, len(truth.Steps))
@@ -150,14 +156,7 @@ func TestADiskCanBeFilled(t *testing.T) {
 
 // What a ledger lacks or has too much is found.
 func TestALedgerThatIsWrongIsTold(t *testing.T) {
-	truth := newTruth()
-	g := &traffic{r: rand.New(rand.NewPCG(4, 2)), truth: truth, seed: 1}
-	var spans []sentSpan
-	for range 50 {
-		spans = append(spans, g.run(time.Now())...)
-	}
-	rows, _ := dialect.Normalise(g.request(spans), time.Now().UnixNano())
-	right := answer.TopOf(attribution.Account(rows, attribution.Defaults()), answer.Filter{})
+	truth, right := accounted(t, 50)
 	answers := func(status answer.Status, top answer.Top) *node {
 		mux := http.NewServeMux()
 		write := func(value any) http.HandlerFunc {

@@ -36,7 +36,7 @@ type node struct {
 	http    *proxy
 }
 
-// newCluster starts everything in an empty folder. ports are ten free addresses.
+// newCluster starts everything in an empty folder. ports are nine free addresses.
 func newCluster(ctx context.Context, folder string, ports []string) (_ *cluster, err error) {
 	c := &cluster{folder: folder, address: ports[0]}
 	defer func() {
