@@ -24,6 +24,7 @@ import (
 	"github.com/retryledger/retryledger/analysis/attribution"
 	"github.com/retryledger/retryledger/ingest/dialect"
 	"github.com/retryledger/retryledger/internal/collectortest"
+	"github.com/retryledger/retryledger/internal/porttest"
 )
 
 var (
@@ -70,7 +71,7 @@ func attempt(t *testing.T, plan Plan) (*Report, error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	return run(ctx, t.TempDir(), collectortest.FreePorts(t, 9), plan, t.Logf)
+	return run(ctx, t.TempDir(), porttest.Free(t, 9), plan, t.Logf)
 }
 
 // accounted makes runs: what they count themselves, and what attribution makes of them.

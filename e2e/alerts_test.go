@@ -26,6 +26,7 @@ import (
 	"github.com/retryledger/retryledger/alerts/gates"
 	"github.com/retryledger/retryledger/alerts/report"
 	"github.com/retryledger/retryledger/internal/collectortest"
+	"github.com/retryledger/retryledger/internal/porttest"
 )
 
 // traffic is runs of one service with one step and one model call each; of the first
@@ -335,14 +336,14 @@ func TestAlerts(t *testing.T) {
 func TestAlertsOfTwoCollectors(t *testing.T) {
 	hook := newReceiver(t)
 	t.Setenv("RETRYLEDGER_ALERTMANAGER_FILE", hook.file(t))
-	address := collectortest.FreePorts(t, 1)[0]
+	address := porttest.Free(t, 1)[0]
 	folder := t.TempDir()
 	shared := collectortest.LaunchCommand(t, collectortest.Place{Data: folder}, "engine", "--data-dir", folder, "--listen", address)
 	shared.WaitFor("listens at " + address)
 	password, err := os.ReadFile(filepath.Join(folder, "password"))
 	require.NoError(t, err)
 	t.Setenv("SHARED_PASSWORD", strings.TrimSpace(string(password)))
-	gossip := collectortest.FreePorts(t, 2)
+	gossip := porttest.Free(t, 2)
 	var both []daemon
 	for _, own := range gossip {
 		both = append(both, start(t, newPlace(t),

@@ -11,6 +11,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/retryledger/retryledger/internal/collectortest"
+	"github.com/retryledger/retryledger/internal/porttest"
 )
 
 // composeService is what the test looks at of a service of deploy/compose.yaml.
@@ -83,7 +84,7 @@ func subcommand(words []string) []string {
 // The configuration of the collector in compose.yaml works with a server, and the demo
 // that is sent there arrives.
 func TestComposeConfigurationWithAServer(t *testing.T) {
-	address := collectortest.FreePorts(t, 1)[0]
+	address := porttest.Free(t, 1)[0]
 	folder := t.TempDir()
 	server := collectortest.LaunchCommand(t, collectortest.Place{Data: folder}, "engine", "--data-dir", folder, "--listen", address)
 	server.WaitFor("listens at " + address)

@@ -10,11 +10,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/retryledger/retryledger/internal/collectortest"
+	"github.com/retryledger/retryledger/internal/porttest"
 )
 
 // Two collectors that share an engine answer about each other's spans.
 func TestCollectorsShareAnEngine(t *testing.T) {
-	address := collectortest.FreePorts(t, 1)[0]
+	address := porttest.Free(t, 1)[0]
 	folder := t.TempDir()
 	shared := collectortest.LaunchCommand(t, collectortest.Place{Data: folder}, "engine", "--data-dir", folder, "--listen", address)
 	shared.WaitFor("listens at " + address)

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"testing"
 	"time"
@@ -22,6 +21,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
+	"github.com/retryledger/retryledger/internal/porttest"
 	"github.com/retryledger/retryledger/schema"
 )
 
@@ -61,15 +61,6 @@ func TestASpanThatIsInsertedTwiceIsOneSpan(t *testing.T) {
 	require.EqualValues(t, 300, final)
 }
 
-// freePort is a loopback address that nothing listens on.
-func freePort(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer func() { require.NoError(t, l.Close()) }()
-	return l.Addr().String()
-}
-
 // What a sender sees of a full journal: an answer that makes it try again.
 func TestAFullJournalAtTheReceiver(t *testing.T) {
 	e := started(t, &testStore{dir: t.TempDir()}, settings(), func(c *Config) {
@@ -78,7 +69,8 @@ func TestAFullJournalAtTheReceiver(t *testing.T) {
 	})
 	defer func() { require.NoError(t, e.Shutdown(context.Background())) }()
 
-	httpAddr, grpcAddr := freePort(t), freePort(t)
+	addresses := porttest.Free(t, 2)
+	httpAddr, grpcAddr := addresses[0], addresses[1]
 	factory := otlpreceiver.NewFactory()
 	cfg := factory.CreateDefaultConfig()
 	require.NoError(t, confmap.NewFromStringMap(map[string]any{"protocols": map[string]any{

@@ -17,6 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/component/componenttest"
 	"go.uber.org/zap"
+
+	"github.com/retryledger/retryledger/internal/porttest"
 )
 
 // childVariable makes the test binary a process that delivers alerts.
@@ -130,7 +132,7 @@ func (c *child) status(tb testing.TB) (s Status) {
 // startAlertmanager runs a real Alertmanager, and returns its URL.
 func startAlertmanager(tb testing.TB, binary string, s *childSettings) string {
 	tb.Helper()
-	listen := address(tb)
+	listen := porttest.Free(tb, 1)[0]
 	cmd := exec.Command(binary, "--config.file="+s.ConfigFile, "--storage.path="+s.DataDir,
 		"--web.listen-address="+listen, "--cluster.listen-address=")
 	require.NoError(tb, cmd.Start())

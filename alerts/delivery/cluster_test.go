@@ -3,7 +3,6 @@ package delivery
 import (
 	"context"
 	"fmt"
-	"net"
 	"net/http"
 	"path/filepath"
 	"sync/atomic"
@@ -11,16 +10,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-)
 
-// address is one of this machine on which nothing listens.
-func address(tb testing.TB) string {
-	tb.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(tb, err)
-	defer l.Close()
-	return l.Addr().String()
-}
+	"github.com/retryledger/retryledger/internal/porttest"
+)
 
 // pair starts two collectors' deliveries as processes that know of each other. The first one leads: the second waits
 // a second before it tells anybody.
@@ -29,7 +21,7 @@ func pair(tb testing.TB, hook *webhook) (leader, follower *child) {
 	dir := tb.TempDir()
 	file := filepath.Join(dir, "alertmanager.yml")
 	write(tb, file, hook.config(""))
-	addresses := []string{address(tb), address(tb)}
+	addresses := porttest.Free(tb, 2)
 	var processes []*child
 	for i, a := range addresses {
 		processes = append(processes, startChild(tb, &childSettings{
@@ -112,7 +104,8 @@ func TestKillOfTheLeaderInMidSendLosesNothing(t *testing.T) {
 func TestAddressIsFreeAfterShutdown(t *testing.T) {
 	t.Parallel()
 	hook := newWebhook(t)
-	own, other := address(t), address(t)
+	free := porttest.Free(t, 2)
+	own, other := free[0], free[1]
 	clustered := func(c *Config, _ *Settings) { c.Cluster.BindAddress, c.Cluster.Peers = own, []string{own, other} }
 	d := start(t, hook.config(""), clustered)
 	d.put(t, firing("Alone")) // nobody else is there: settling must not hold it back for long
@@ -134,7 +127,8 @@ func TestAddressIsFreeAfterShutdown(t *testing.T) {
 func TestGossipTLSFile(t *testing.T) {
 	t.Parallel()
 	cfg, set := NewDefaultConfig(), settings(t, t.TempDir())
-	cfg.Cluster.BindAddress, cfg.Cluster.Peers, cfg.Cluster.TLSConfigFile = address(t), []string{address(t)}, "nowhere.yml"
+	free := porttest.Free(t, 2)
+	cfg.Cluster.BindAddress, cfg.Cluster.Peers, cfg.Cluster.TLSConfigFile = free[0], free[1:], "nowhere.yml"
 	d, err := New(&cfg, set)
 	require.NoError(t, err)
 	require.ErrorContains(t, d.Start(context.Background(), nil), "tls_config_file nowhere.yml")

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -17,6 +16,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/retryledger/retryledger/internal/porttest"
 )
 
 // Place is where a collector keeps its data and listens, over its restarts.
@@ -28,7 +29,7 @@ type Place struct {
 // NewPlace is an empty folder, and addresses that nothing listens on.
 func NewPlace(t *testing.T) Place {
 	t.Helper()
-	ports := FreePorts(t, 4)
+	ports := porttest.Free(t, 4)
 	return Place{Data: t.TempDir(), GRPC: ports[0], HTTP: ports[1], Langfuse: ports[2], API: ports[3]}
 }
 
@@ -40,24 +41,6 @@ func (p Place) Settings() []string {
 		"--set=receivers.otlp/langfuse.protocols.http.endpoint=" + p.Langfuse,
 		"--set=extensions.retryledger_api.endpoint=" + p.API,
 	}
-}
-
-// FreePorts are n addresses on loopback that nothing listens on.
-func FreePorts(t *testing.T, n int) []string {
-	t.Helper()
-	addresses := make([]string, n)
-	held := make([]net.Listener, n)
-	for i := range addresses {
-		l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-		require.NoError(t, err)
-		// Held until all are found, so that they differ.
-		held[i] = l
-		addresses[i] = l.Addr().String()
-	}
-	for _, l := range held {
-		require.NoError(t, l.Close())
-	}
-	return addresses
 }
 
 // ErrNotYet is an answer of the API that may become another: nobody answers, or not

@@ -25,6 +25,7 @@ import (
 
 	"github.com/retryledger/retryledger/internal/engine"
 	"github.com/retryledger/retryledger/internal/engine/enginetest"
+	"github.com/retryledger/retryledger/internal/porttest"
 )
 
 const (
@@ -265,15 +266,13 @@ func TestListensOnLoopbackOnlyAndHTTPOnlyWhenAsked(t *testing.T) {
 	e := enginetest.Start(t, engine.Options{})
 	require.Equal(t, []string{inProc(t, e.Addr())}, listening(t, e.Status().PID))
 
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	address, err := net.ResolveTCPAddr("tcp", porttest.Free(t, 1)[0])
 	require.NoError(t, err)
-	port := portOf(t, l)
-	l.Close()
-	h := enginetest.Start(t, engine.Options{HTTPPort: port})
-	require.ElementsMatch(t, []string{inProc(t, h.Addr()), inProc(t, l.Addr().String())}, listening(t, h.Status().PID))
+	h := enginetest.Start(t, engine.Options{HTTPPort: address.Port})
+	require.ElementsMatch(t, []string{inProc(t, h.Addr()), inProc(t, address.String())}, listening(t, h.Status().PID))
 
 	get := func(user, password string) (int, string) {
-		u := url.URL{Scheme: "http", Host: l.Addr().String(), Path: "/", RawQuery: url.Values{"query": {"SELECT 41 + 1"}}.Encode()}
+		u := url.URL{Scheme: "http", Host: address.String(), Path: "/", RawQuery: url.Values{"query": {"SELECT 41 + 1"}}.Encode()}
 		req, err := http.NewRequest(http.MethodGet, u.String(), http.NoBody)
 		require.NoError(t, err)
 		if user != "" {
@@ -338,11 +337,8 @@ func TestTimeIsUTCWhereverTheParentLives(t *testing.T) {
 
 func TestTwoEnginesAreTwoShards(t *testing.T) {
 	second := enginetest.Start(t, engine.Options{})
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	l.Close()
 	dir := t.TempDir()
-	first := enginetest.Start(t, engine.Options{DataDir: dir})
+	first := enginetest.Start(t, engine.Options{DataDir: dir, Listen: porttest.Free(t, 1)[0]})
 	shard := func(e *engine.Engine) engine.Shard {
 		return engine.Shard{Addr: e.Addr(), User: engine.User, Password: e.ClientOptions().Auth.Password}
 	}

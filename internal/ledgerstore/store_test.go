@@ -2,8 +2,6 @@ package ledgerstore
 
 import (
 	"context"
-	"net"
-	"strconv"
 	"testing"
 	"time"
 
@@ -19,6 +17,7 @@ import (
 
 	"github.com/retryledger/retryledger/internal/engine"
 	"github.com/retryledger/retryledger/internal/engine/enginetest"
+	"github.com/retryledger/retryledger/internal/porttest"
 	"github.com/retryledger/retryledger/schema"
 )
 
@@ -123,7 +122,7 @@ func TestEndpointThatRefuses(t *testing.T) {
 }
 
 func TestEndpointThatComesLater(t *testing.T) {
-	opts := engine.Options{DataDir: t.TempDir(), Listen: net.JoinHostPort("127.0.0.1", strconv.Itoa(freePort(t)))}
+	opts := engine.Options{DataDir: t.TempDir(), Listen: porttest.Free(t, 1)[0]}
 	e := enginetest.Start(t, opts) // makes the password
 	onEngine := sharedEngine(e)
 	require.NoError(t, e.Shutdown(t.Context()))
@@ -144,8 +143,8 @@ func TestEndpointThatComesLater(t *testing.T) {
 }
 
 func TestShutdownWhileWaiting(t *testing.T) {
-	port := freePort(t)
-	s, _ := created(t, func(c *Config) { c.Endpoint = net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) })
+	address := porttest.Free(t, 1)[0]
+	s, _ := created(t, func(c *Config) { c.Endpoint = address })
 	require.NoError(t, s.Start(t.Context(), componenttest.NewNopHost()))
 	require.NoError(t, s.Shutdown(t.Context()))
 	require.NoError(t, s.Shutdown(t.Context()))
@@ -162,14 +161,4 @@ func TestFromSaysWhatIsMissing(t *testing.T) {
 	require.ErrorContains(t, err, "service::extensions")
 	_, err = From(host{extensions: map[component.ID]component.Component{id: nil}}, id)
 	require.ErrorContains(t, err, "is no store")
-}
-
-func freePort(t *testing.T) int {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer func() { _ = l.Close() }()
-	addr, ok := l.Addr().(*net.TCPAddr)
-	require.True(t, ok)
-	return addr.Port
 }
