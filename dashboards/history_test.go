@@ -3,6 +3,7 @@ package dashboards
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
@@ -40,7 +41,7 @@ func insertHistory(t testing.TB, store storetest.Store) {
 	for _, table := range []string{"alert_samples", "collector_vitals", "spans"} {
 		require.NoError(t, conn.Exec(ctx, "ALTER TABLE "+table+" REMOVE TTL"), "the captures' day is longer ago than these are kept")
 	}
-	require.NoError(t, schema.InsertSpans(ctx, conn, append(moreSpans(), store.Spans...)))
+	require.NoError(t, schema.InsertSpans(ctx, conn, rand.Uint64, append(moreSpans(), store.Spans...)))
 	require.NoError(t, schema.InsertLedger(ctx, conn, []schema.LedgerRow{{
 		TraceID: lonelyTrace, State: schema.StateUnattributed, Spans: 2, UnattributedSpans: 2, Version: schema.LedgerVersion{InsertedUs: 1},
 		FirstEndNs: storetest.Day.UnixNano(), LastEndNs: storetest.Day.UnixNano(), LastReceivedNs: storetest.Day.UnixNano(),

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"testing"
 	"time"
@@ -50,7 +51,7 @@ func TestASpanThatIsInsertedTwiceIsOneSpan(t *testing.T) {
 	cfg.Writer.RetryInitialInterval, cfg.Writer.RetryMaxInterval = time.Millisecond, time.Millisecond
 	e, err := newExporter(settings(), cfg)
 	require.NoError(t, err)
-	e.inserter = &halfDead{storeInserter{s}, 3}
+	e.inserter = &halfDead{storeInserter{s, rand.Uint64}, 3}
 	require.NoError(t, e.start(t.Context(), hostOf(s)))
 	require.NoError(t, e.consume(t.Context(), request(0, names(300)...)))
 	require.NoError(t, e.shutdown(t.Context()))

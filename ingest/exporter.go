@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"path/filepath"
 	"sync"
 	"time"
@@ -25,15 +26,18 @@ type inserter interface {
 	InsertSpans(ctx context.Context, spans []schema.Span) error
 }
 
-// storeInserter inserts into a store.
-type storeInserter struct{ store ledgerstore.Store }
+// storeInserter inserts into a store. random names its inserts.
+type storeInserter struct {
+	store  ledgerstore.Store
+	random func() uint64
+}
 
 func (s storeInserter) InsertSpans(ctx context.Context, spans []schema.Span) error {
 	conn, err := s.store.Conn(ctx)
 	if err != nil {
 		return fmt.Errorf("connect to the store: %w", err)
 	}
-	return schema.InsertSpans(ctx, conn, spans)
+	return schema.InsertSpans(ctx, conn, s.random, spans)
 }
 
 // ledgerExporter is the component: normalise, journal, acknowledge.
@@ -45,6 +49,7 @@ type ledgerExporter struct {
 
 	// Replaced in tests.
 	now       func() time.Time
+	random    func() uint64
 	normalise normaliseFunc
 	inserter  inserter // nil: the store's
 
@@ -63,7 +68,7 @@ func newExporter(set exporter.Settings, cfg *Config) (*ledgerExporter, error) {
 	}
 	return &ledgerExporter{
 		cfg: cfg, id: set.ID, logger: set.Logger, telemetry: t,
-		now: time.Now, normalise: dialect.Normalise,
+		now: time.Now, random: rand.Uint64, normalise: dialect.Normalise,
 	}, nil
 }
 
@@ -75,7 +80,7 @@ func (e *ledgerExporter) start(ctx context.Context, host component.Host) error {
 		return fmt.Errorf("store: %w", err)
 	}
 	if e.inserter == nil {
-		e.inserter = storeInserter{s}
+		e.inserter = storeInserter{s, e.random}
 	}
 	dir := e.cfg.Journal.Directory
 	if dir == "" {

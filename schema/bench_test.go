@@ -2,6 +2,7 @@ package schema
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -36,7 +37,7 @@ func BenchmarkInsertSpans(b *testing.B) {
 			spans[i] = graphSpan(sent + i)
 		}
 		b.StartTimer()
-		require.NoError(b, InsertSpans(b.Context(), db.Conn, spans))
+		require.NoError(b, InsertSpans(b.Context(), db.Conn, rand.Uint64, spans))
 		sent += batch
 	}
 	b.ReportMetric(float64(sent)/b.Elapsed().Seconds(), "spans/s")
@@ -56,7 +57,7 @@ func BenchmarkReadLargeTrace(b *testing.B) {
 		spans[i] = graphSpan(i)
 		spans[i].TraceID = spans[0].TraceID
 	}
-	require.NoError(b, InsertSpans(b.Context(), db.Conn, spans))
+	require.NoError(b, InsertSpans(b.Context(), db.Conn, rand.Uint64, spans))
 	for b.Loop() {
 		found, err := SpansOfTraces(b.Context(), db.Conn, []TraceID{spans[0].TraceID}, n)
 		require.NoError(b, err)

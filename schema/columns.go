@@ -3,6 +3,7 @@ package schema
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/ClickHouse/clickhouse-go/v2"
@@ -116,6 +117,13 @@ func nestedAs[R, E, V any](name string, elements func(*R) *[]E, get func(*E) V, 
 		},
 		dest: func(row *R) any { return &intoElements[E, V]{elements(row), set} },
 	}
+}
+
+// constant writes one value in every row of an insert; nobody reads it into a row.
+func constant[R, V any](name string, value V) column[R] {
+	return column[R]{name: name, put: func(col driver.BatchColumn, rows []R) error {
+		return col.Append(slices.Repeat([]V{value}, len(rows)))
+	}}
 }
 
 // intoElements spreads one array over a field of the elements.

@@ -29,14 +29,16 @@ var (
 
 // InsertSpans writes spans and the keys by which their runs are found. It may
 // be repeated after any error: a span that is there already stays one span.
-// The error says by IsRetryable whether repeating can help.
-func InsertSpans(ctx context.Context, conn driver.Conn, spans []Span) error {
+// The error says by IsRetryable whether repeating can help. random gives each block of
+// rows its id, by which attribution knows what it has read: two inserts must not share one.
+func InsertSpans(ctx context.Context, conn driver.Conn, random func() uint64, spans []Span) error {
 	for block := range blocks(spans) {
 		// The keys come first: who sees a span must find its run.
 		if err := insert(ctx, conn, "run_keys", keyColumns, keysOf(block)); err != nil {
 			return err
 		}
-		if err := insert(ctx, conn, "spans", spanColumns, block); err != nil {
+		id := max(random(), 1) // 0 is what collectors write that know of no ids
+		if err := insert(ctx, conn, "spans", append(slices.Clip(spanColumns), constant[Span]("insert_id", id)), block); err != nil {
 			return err
 		}
 	}

@@ -2,6 +2,7 @@ package schema
 
 import (
 	"context"
+	"math/rand/v2"
 	"os"
 	"strings"
 	"sync"
@@ -39,7 +40,7 @@ func TestCollectorsMigrateAtOnce(t *testing.T) {
 	require.NoError(t, db.Conn.QueryRow(t.Context(), "SELECT max(version), uniqExact(version) FROM schema_migrations").Scan(&version, &versions))
 	assert.EqualValues(t, Version(), version)
 	assert.EqualValues(t, Version(), versions, "no version is left out")
-	require.NoError(t, InsertSpans(t.Context(), db.Conn, []Span{plainSpan(1)}))
+	require.NoError(t, InsertSpans(t.Context(), db.Conn, rand.Uint64, []Span{plainSpan(1)}))
 	require.NoError(t, Migrate(t.Context(), db.Conn, MigrateOptions{}), "a second start")
 }
 
@@ -50,7 +51,7 @@ func TestMigrationThatWasCutShortIsFinished(t *testing.T) {
 	fill := strings.NewReplacer("{spans_days}", "30", "{ledger_days}", "400")
 	require.NoError(t, db.Conn.Exec(t.Context(), statements(fill.Replace(list[0].text))[0]))
 	require.NoError(t, Migrate(t.Context(), db.Conn, MigrateOptions{}))
-	require.NoError(t, InsertSpans(t.Context(), db.Conn, []Span{plainSpan(1)}))
+	require.NoError(t, InsertSpans(t.Context(), db.Conn, rand.Uint64, []Span{plainSpan(1)}))
 }
 
 func TestNewerSchemaIsLeftAlone(t *testing.T) {
@@ -90,8 +91,8 @@ func TestRowsEndWithTheirRetention(t *testing.T) {
 	old, kept := plainSpan(1), plainSpan(2)
 	old.ReceivedNs = time.Now().Add(-31 * 24 * time.Hour).UnixNano()
 	kept.ReceivedNs = time.Now().UnixNano()
-	require.NoError(t, InsertSpans(t.Context(), db.Conn, []Span{old}))
-	require.NoError(t, InsertSpans(t.Context(), db.Conn, []Span{kept}))
+	require.NoError(t, InsertSpans(t.Context(), db.Conn, rand.Uint64, []Span{old}))
+	require.NoError(t, InsertSpans(t.Context(), db.Conn, rand.Uint64, []Span{kept}))
 	require.NoError(t, db.Conn.Exec(t.Context(), "OPTIMIZE TABLE spans FINAL"))
 	found, err := SpansOfTraces(t.Context(), db.Conn, []TraceID{old.TraceID}, 10)
 	require.NoError(t, err)

@@ -4,11 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"reflect"
 	"slices"
 	"testing"
 	"time"
 
+	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
@@ -71,7 +73,7 @@ func TestSpanThroughTheStoreAndBack(t *testing.T) {
 		spans = append(spans, span)
 		ids = append(ids, span.TraceID)
 	}
-	require.NoError(t, InsertSpans(t.Context(), db.Conn, spans))
+	require.NoError(t, InsertSpans(t.Context(), db.Conn, rand.Uint64, spans))
 	found, err := SpansOfTraces(t.Context(), db.Conn, ids, len(spans))
 	require.NoError(t, err)
 	for _, want := range spans {
@@ -115,7 +117,7 @@ func TestLaterEndThenLargerHashWins(t *testing.T) {
 	for order := range len(losers) + 1 {
 		for _, s := range slices.Concat(losers[:order], []Span{winner}, losers[order:]) {
 			s.TraceID = TraceID{byte(order + 1)}
-			require.NoError(t, InsertSpans(t.Context(), db.Conn, []Span{s}))
+			require.NoError(t, InsertSpans(t.Context(), db.Conn, rand.Uint64, []Span{s}))
 		}
 	}
 	check("as inserted")
@@ -133,7 +135,7 @@ func TestInsertOverManyDays(t *testing.T) {
 		spans = append(spans, s)
 	}
 	before := append([]Span{}, spans...)
-	require.NoError(t, InsertSpans(t.Context(), db.Conn, spans))
+	require.NoError(t, InsertSpans(t.Context(), db.Conn, rand.Uint64, spans))
 	assert.Equal(t, fmt.Sprint(before), fmt.Sprint(spans), "the caller's slice is as it was")
 	found, err := SpansOfTraces(t.Context(), db.Conn, []TraceID{{1}}, 1000)
 	require.NoError(t, err)
@@ -148,7 +150,7 @@ func TestEndsThatCannotBeRealShareOnePartition(t *testing.T) {
 		s.EndNs = end
 		spans = append(spans, s)
 	}
-	require.NoError(t, InsertSpans(t.Context(), db.Conn, spans))
+	require.NoError(t, InsertSpans(t.Context(), db.Conn, rand.Uint64, spans))
 	var partitions, bucket uint64
 	require.NoError(t, db.Conn.QueryRow(t.Context(), "SELECT uniqExact(_partition_id), countIf(_partition_id = '19700101') FROM spans").Scan(&partitions, &bucket))
 	assert.EqualValues(t, 3, partitions)
@@ -171,7 +173,7 @@ func TestEndsThatCannotBeRealShareOnePartition(t *testing.T) {
 func TestReadIsBounded(t *testing.T) {
 	db := migrated(t)
 	spans := []Span{plainSpan(1), plainSpan(2), plainSpan(3)}
-	require.NoError(t, InsertSpans(t.Context(), db.Conn, spans))
+	require.NoError(t, InsertSpans(t.Context(), db.Conn, rand.Uint64, spans))
 	_, err := SpansOfTraces(t.Context(), db.Conn, []TraceID{spans[0].TraceID}, 2)
 	require.ErrorIs(t, err, ErrTooManySpans)
 	found, err := SpansOfTraces(t.Context(), db.Conn, []TraceID{spans[0].TraceID, {9}}, 3)
@@ -195,7 +197,7 @@ func TestTracesOfKeys(t *testing.T) {
 		s.EndNs = noon + int64(n)*1e9
 		spans = append(spans, s)
 	}
-	require.NoError(t, InsertSpans(t.Context(), db.Conn, spans))
+	require.NoError(t, InsertSpans(t.Context(), db.Conn, rand.Uint64, spans))
 	run, task, alone := spans[0].JoinKeys()
 	assert.Zero(t, alone, "a span with a run id is found by it")
 	found, err := TracesOfKeys(t.Context(), db.Conn, []uint64{run}, noon+1e9, noon+3e9, 2)
@@ -256,7 +258,7 @@ func TestErrorsAreToldApart(t *testing.T) {
 	assert.True(t, IsRetryable(errors.New("connection refused")))
 
 	require.NoError(t, db.Conn.Exec(t.Context(), "RENAME TABLE spans TO hidden"))
-	err := InsertSpans(t.Context(), db.Conn, []Span{plainSpan(1)})
+	err := InsertSpans(t.Context(), db.Conn, rand.Uint64, []Span{plainSpan(1)})
 	require.Error(t, err)
 	assert.True(t, IsRetryable(err), "a table can come back: %v", err)
 	require.NoError(t, db.Conn.Exec(t.Context(), "RENAME TABLE hidden TO spans"))
@@ -270,17 +272,17 @@ func TestErrorsAreToldApart(t *testing.T) {
 	assert.False(t, IsRetryable(err), "%v", err)
 
 	require.NoError(t, db.Conn.Close())
-	err = InsertSpans(t.Context(), db.Conn, []Span{plainSpan(1)})
+	err = InsertSpans(t.Context(), db.Conn, rand.Uint64, []Span{plainSpan(1)})
 	require.Error(t, err)
 	assert.True(t, IsRetryable(err))
 }
 
 func TestDirtyTracesByInsert(t *testing.T) {
 	db := migrated(t)
-	require.NoError(t, InsertSpans(t.Context(), db.Conn, []Span{plainSpan(1)}))
+	require.NoError(t, InsertSpans(t.Context(), db.Conn, rand.Uint64, []Span{plainSpan(1)}))
 	first, err := Clock(t.Context(), db.Conn)
 	require.NoError(t, err)
-	require.NoError(t, InsertSpans(t.Context(), db.Conn, []Span{plainSpan(2), plainSpan(200)}))
+	require.NoError(t, InsertSpans(t.Context(), db.Conn, rand.Uint64, []Span{plainSpan(2), plainSpan(200)}))
 	all, err := DirtyTraces(t.Context(), db.Conn, 0, math.MaxInt64)
 	require.NoError(t, err)
 	require.Len(t, all, 2)
@@ -303,4 +305,41 @@ func TestDirtyTracesByInsert(t *testing.T) {
 	next, err = NextInsert(t.Context(), db.Conn, time.Now().Add(time.Hour).UnixMicro())
 	require.NoError(t, err)
 	assert.Zero(t, next)
+}
+
+// tokensOf are the names of the inserts that brought spans of a trace.
+func tokensOf(t *testing.T, conn driver.Conn, id TraceID) (tokens []uint64) {
+	t.Helper()
+	require.NoError(t, conn.QueryRow(t.Context(), "SELECT arraySort(groupUniqArray(insert_token)) FROM spans WHERE trace_id = unhex(?)", id.String()).Scan(&tokens))
+	return tokens
+}
+
+// Two collectors may insert within one microsecond. What the one brought must not pass
+// for what the other did.
+func TestInsertsOfOneMicrosecondAreToldApart(t *testing.T) {
+	db := migrated(t)
+	for n := range 2 {
+		require.NoError(t, InsertSpans(t.Context(), db.Conn, rand.Uint64, []Span{plainSpan(n)}))
+	}
+	require.NoError(t, db.Conn.Exec(t.Context(), "ALTER TABLE spans UPDATE inserted_at = toDateTime64('2026-03-01 12:00:00', 6, 'UTC') WHERE 1 SETTINGS mutations_sync = 1"))
+	dirty, err := DirtyTraces(t.Context(), db.Conn, 0, math.MaxInt64)
+	require.NoError(t, err)
+	require.Len(t, dirty, 1)
+	assert.Equal(t, dirty[0].FirstInsertedUs, dirty[0].LastInsertedUs)
+	assert.Len(t, dirty[0].Tokens, 2)
+
+	// Blocks of one call become visible one by one, and so do the days of one block.
+	var spans []Span
+	for n := range maxInsertPartitions + 1 {
+		s := plainSpan(n)
+		s.EndNs, s.TraceID = noon-int64(n)*dayNs, TraceID{9}
+		spans = append(spans, s)
+	}
+	require.NoError(t, InsertSpans(t.Context(), db.Conn, rand.Uint64, spans))
+	assert.Len(t, tokensOf(t, db.Conn, TraceID{9}), len(spans))
+	zero := func() uint64 { return 0 }
+	require.NoError(t, InsertSpans(t.Context(), db.Conn, zero, []Span{plainSpan(1)}))
+	var unnamed uint64
+	require.NoError(t, db.Conn.QueryRow(t.Context(), "SELECT count() FROM spans WHERE insert_id = 0").Scan(&unnamed))
+	assert.Zero(t, unnamed, "0 is kept for collectors of earlier releases")
 }

@@ -3,6 +3,7 @@ package schema
 import (
 	"encoding/binary"
 	"math"
+	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -39,7 +40,7 @@ func TestInsertSpansTwiceKeepsOne(t *testing.T) {
 	db := migrated(t)
 	spans := []Span{plainSpan(1), plainSpan(2)}
 	for range 2 {
-		require.NoError(t, InsertSpans(t.Context(), db.Conn, spans))
+		require.NoError(t, InsertSpans(t.Context(), db.Conn, rand.Uint64, spans))
 	}
 	var n uint64
 	require.NoError(t, db.Conn.QueryRow(t.Context(), "SELECT count() FROM spans FINAL").Scan(&n))

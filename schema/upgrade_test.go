@@ -2,6 +2,7 @@ package schema
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -102,4 +103,41 @@ func TestUpgradeOfAStoreWithoutAlerts(t *testing.T) {
 			assert.Regexp(t, `(?s)Name: written_range.*?Parts: 2/3`, strings.Join(plan, "\n"), "the old part is skipped by its index")
 		})
 	}
+}
+
+// The names of inserts that a store of an earlier release has stay as they are, for its
+// ledger remembers them, and its collectors may go on writing while others are newer.
+func TestUpgradeKeepsTheNamesOfInserts(t *testing.T) {
+	const before = 14
+	db := enginetest.Database(t)
+	for _, s := range append(statementsFrom(t, 0, before), createMigrations) {
+		require.NoError(t, db.Conn.Exec(t.Context(), s))
+	}
+	require.NoError(t, db.Conn.Exec(t.Context(), "INSERT INTO schema_migrations (version, name) VALUES (?, 'before')", uint32(before)))
+	received := time.Now().UnixNano() // or their retention would end
+	span := func(n int) []Span {
+		s := plainSpan(n)
+		s.ReceivedNs = received
+		return []Span{s}
+	}
+	old := func(n int) {
+		require.NoError(t, insert(t.Context(), db.Conn, "run_keys", keyColumns, keysOf(span(n))))
+		require.NoError(t, insert(t.Context(), db.Conn, "spans", spanColumns, span(n)))
+	}
+	old(1)
+	id := plainSpan(1).TraceID
+	first := tokensOf(t, db.Conn, id)
+	require.Len(t, first, 1)
+	require.NoError(t, Migrate(t.Context(), db.Conn, MigrateOptions{}))
+	assert.Equal(t, first, tokensOf(t, db.Conn, id))
+	old(2)
+	require.NoError(t, InsertSpans(t.Context(), db.Conn, rand.Uint64, span(3)))
+	require.NoError(t, db.Conn.Exec(t.Context(), "OPTIMIZE TABLE spans FINAL"))
+	after := tokensOf(t, db.Conn, id)
+	assert.Len(t, after, 3)
+	assert.Contains(t, after, first[0])
+	found, err := SpansOfTraces(t.Context(), db.Conn, []TraceID{id}, 10)
+	require.NoError(t, err)
+	assert.Len(t, found[id].Spans, 3)
+	assert.Len(t, found[id].Inserts, 3)
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -87,7 +88,7 @@ func runID(id string) func(*schema.Span) { return func(s *schema.Span) { s.RunID
 
 func (s *store) insert(spans ...schema.Span) {
 	s.t.Helper()
-	require.NoError(s.t, schema.InsertSpans(s.t.Context(), s.conn, spans))
+	require.NoError(s.t, schema.InsertSpans(s.t.Context(), s.conn, rand.Uint64, spans))
 }
 
 // insertAsOf inserts a span that the store took at another time.
@@ -303,6 +304,19 @@ func TestInsertThatBecomesVisibleLate(t *testing.T) {
 	assert.Equal(t, s.span(1, 2).EndNs+5e6, rows[0].Attempts[1].EndNs)
 }
 
+// Two collectors insert spans of one run within one microsecond, and a pass sees the one
+// and not yet the other.
+func TestInsertOfAMicrosecondThatWasReadAlready(t *testing.T) {
+	s := newStore(t)
+	r := s.runner()
+	us := s.clockUs() - 5e6
+	s.insertAsOf(us, s.span(1, 1))
+	assert.Equal(t, 1, s.pass(r, s.now()).Traces)
+	s.insertAsOf(us, s.span(1, 2))
+	assert.Equal(t, 1, s.pass(r, s.now().Add(time.Second)).Traces)
+	assert.Equal(t, []string{"1: traces 1, 2 attempts, unflagged"}, s.summary())
+}
+
 // meanwhile is a connection on which something happens just before spans are read.
 type meanwhile struct {
 	driver.Conn
@@ -328,7 +342,7 @@ func TestInsertThatComesWhileItsTraceIsRead(t *testing.T) {
 	s.insert(s.span(1, 4))
 	plain := s.conn
 	s.conn = &meanwhile{plain, func() {
-		require.NoError(t, schema.InsertSpans(t.Context(), plain, []schema.Span{s.span(1, 2), s.span(1, 9)}))
+		require.NoError(t, schema.InsertSpans(t.Context(), plain, rand.Uint64, []schema.Span{s.span(1, 2), s.span(1, 9)}))
 	}}
 	s.pass(r, s.now())
 	s.conn = plain
@@ -559,7 +573,7 @@ func TestAttributorsConverge(t *testing.T) {
 					}
 					spans = append(spans, s.span(trace+1, 1+2*round+w, change))
 				}
-				if err := schema.InsertSpans(ctx, s.conn, spans); err != nil {
+				if err := schema.InsertSpans(ctx, s.conn, rand.Uint64, spans); err != nil {
 					t.Errorf("insert: %v", err)
 				}
 			}

@@ -2,6 +2,7 @@ package query_test
 
 import (
 	"context"
+	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
@@ -140,7 +141,7 @@ func TestStatusSaysWhatIsStoredAndWhatWaits(t *testing.T) {
 		{TraceID: schema.TraceID{1}, SpanID: schema.SpanID{1}, EndNs: received.UnixNano() - 5e9, ReceivedNs: received.UnixNano()},
 		{TraceID: schema.TraceID{1}, SpanID: schema.SpanID{2}, EndNs: received.UnixNano() - 9e9, ReceivedNs: received.UnixNano()},
 	}
-	require.NoError(t, schema.InsertSpans(ctx, db.Conn, spans))
+	require.NoError(t, schema.InsertSpans(ctx, db.Conn, rand.Uint64, spans))
 	waiting := ask(t, asker.Status)
 	require.Zero(t, waiting.Spans, "spans count when they are in the ledger")
 	require.Positive(t, waiting.LedgerLagMs)

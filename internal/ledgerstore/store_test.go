@@ -2,6 +2,7 @@ package ledgerstore
 
 import (
 	"context"
+	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -66,7 +67,7 @@ func TestEmbeddedEngine(t *testing.T) {
 	require.NoError(t, err)
 	conn, err := store.Conn(t.Context())
 	require.NoError(t, err)
-	require.NoError(t, schema.InsertSpans(t.Context(), conn, []schema.Span{{TraceID: schema.TraceID{1}, SpanID: schema.SpanID{1}, ReceivedNs: time.Now().UnixNano()}}))
+	require.NoError(t, schema.InsertSpans(t.Context(), conn, rand.Uint64, []schema.Span{{TraceID: schema.TraceID{1}, SpanID: schema.SpanID{1}, ReceivedNs: time.Now().UnixNano()}}))
 	assert.Equal(t, s.config.DataDir, store.DataDir())
 	assert.Contains(t, store.Location(), store.DataDir())
 

@@ -4,6 +4,7 @@ package storetest
 
 import (
 	"context"
+	"math/rand/v2"
 	"os"
 	"testing"
 	"time"
@@ -73,7 +74,7 @@ func Of(t testing.TB, captures []capturetest.Capture, services ...string) Store 
 	store.Ledger = attribution.Account(spans, opts)
 	rows, err := ledger.Rows(store.Ledger, traces(spans))
 	require.NoError(t, err)
-	require.NoError(t, schema.InsertSpans(ctx, store.Conn, spans))
+	require.NoError(t, schema.InsertSpans(ctx, store.Conn, rand.Uint64, spans))
 	require.NoError(t, schema.InsertLedger(ctx, store.Conn, rows))
 	store.Rows, store.Spans = rows, spans
 	return store
