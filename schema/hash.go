@@ -41,6 +41,9 @@ func (s *Span) Hash() uint64 {
 		h.ints(v.TimeNs)
 	}
 	h.texts(s.UnfinishedSteps...)
+	if s.Sampled { // only then, so that spans of earlier releases hash as they did
+		h.flags(true)
+	}
 	return uint64(min(*h.said, math.MaxUint8))<<56 | h.Sum64()>>8
 }
 

@@ -92,6 +92,7 @@ type RunRow struct {
 	Dialects                     []string
 	StartNs, EndNs               int64
 	Warnings                     []string
+	Sampled                      bool
 }
 
 // StepRow is one step's account within one run; nil where a number is not

@@ -57,6 +57,7 @@ var ledgerColumns = []column[LedgerRow]{
 	nested("runs.start_ns", ledgerRuns, func(r *RunRow) *int64 { return &r.StartNs }),
 	nested("runs.end_ns", ledgerRuns, func(r *RunRow) *int64 { return &r.EndNs }),
 	nested("runs.warnings", ledgerRuns, func(r *RunRow) *[]string { return &r.Warnings }),
+	nested("runs.sampled", ledgerRuns, func(r *RunRow) *bool { return &r.Sampled }),
 
 	nested("steps.run", ledgerSteps, func(r *StepRow) *uint32 { return &r.Run }),
 	nested("steps.step", ledgerSteps, func(r *StepRow) *string { return &r.Step }),

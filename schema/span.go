@@ -193,6 +193,8 @@ type Span struct {
 	StepLimit       int32 // retry.budget.step_limit, 0 not stated
 	BudgetExhausted bool
 
+	Sampled bool // the span, its scope or its resource says that its source was sampled
+
 	ContentHash uint64 // of everything above but ReceivedNs: the tie-break between two contents of one id
 }
 

@@ -92,6 +92,7 @@ var spanColumns = []column[Span]{
 	field("run_limit", func(s *Span) *int32 { return &s.RunLimit }),
 	field("step_limit", func(s *Span) *int32 { return &s.StepLimit }),
 	field("budget_exhausted", func(s *Span) *bool { return &s.BudgetExhausted }),
+	field("sampled", func(s *Span) *bool { return &s.Sampled }),
 }
 
 func retryEvents(s *Span) *[]RetryEvent { return &s.RetryEvents }

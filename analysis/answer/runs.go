@@ -1,6 +1,7 @@
 package answer
 
 import (
+	"slices"
 	"time"
 
 	"github.com/retryledger/retryledger/analysis/attribution"
@@ -13,6 +14,12 @@ type Runs struct {
 	Service     string       `json:"service"` // "": any
 	Runs        []RunSummary `json:"runs"`
 	RunsLeftOff int          `json:"runs_left_off"` // by the limit
+	Warnings    []string     `json:"warnings"`      // what holds of the answer as a whole
+}
+
+// Finish says what holds of all runs that are listed.
+func (r *Runs) Finish() {
+	r.Warnings = sampledWarnings(slices.ContainsFunc(r.Runs, func(run RunSummary) bool { return run.Sampled }))
 }
 
 // RunSummary is one run without its steps.
@@ -33,6 +40,7 @@ type RunSummary struct {
 	NeedsReview     bool               `json:"needs_review"`
 	OrphanSpans     int                `json:"orphan_spans"`
 	Spans           int                `json:"spans"`
+	Sampled         bool               `json:"sampled"` // every count is a lower bound
 	StepsOverBudget []string           `json:"steps_over_budget"`
 	StartedAt       time.Time          `json:"started_at"`
 	EndedAt         time.Time          `json:"ended_at"` // the end of the last span

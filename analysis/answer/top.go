@@ -40,6 +40,8 @@ type Top struct {
 	RetriesTotal int            `json:"retries_total"` // over all steps, listed or not
 	Steps        []TopStep      `json:"steps"`
 	StepsLeftOff int            `json:"steps_left_off"` // by the limit
+	SampledRuns  int            `json:"sampled_runs"`   // of Runs, those of a sampled source
+	Warnings     []string       `json:"warnings"`       // what holds of the answer as a whole
 }
 
 // TopStep is one step of one service over all its runs. Its numbers are sums over the
@@ -87,6 +89,9 @@ func TopOf(ledger attribution.Ledger, f Filter) Top {
 		if sumRun(run, f, steps, errors) {
 			top.Runs++
 			top.Completion[run.Completion]++
+			if run.Sampled {
+				top.SampledRuns++
+			}
 		}
 	}
 	for key, step := range steps {
@@ -104,7 +109,7 @@ type stepKey struct{ service, step string }
 
 // NewTop is an answer without steps yet.
 func NewTop(f Filter) Top {
-	top := Top{Service: f.Service, Completion: map[string]int{}, Steps: []TopStep{}}
+	top := Top{Service: f.Service, Completion: map[string]int{}, Steps: []TopStep{}, Warnings: []string{}}
 	if !f.Since.IsZero() {
 		since := f.Since.UTC()
 		top.Since = &since
@@ -316,9 +321,17 @@ func (s *TopStep) addCall(a *attribution.Attempt) {
 	}
 }
 
+// sampledWarnings are the warnings of an answer over runs of which any is sampled.
+func sampledWarnings(sampled bool) []string {
+	if sampled {
+		return []string{attribution.WarningSampled}
+	}
+	return []string{}
+}
+
 // Finish derives totals, shares and rates, sorts, and cuts the list to limit (0: no cut).
 func (t *Top) Finish(limit int) {
-	t.RetriesTotal = 0
+	t.RetriesTotal, t.Warnings = 0, sampledWarnings(t.SampledRuns > 0)
 	for i := range t.Steps {
 		step := &t.Steps[i]
 		step.RetriesTotal = nil

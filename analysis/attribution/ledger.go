@@ -235,6 +235,7 @@ type Run struct {
 	NeedsReview     bool     `json:"needs_review"`
 	OrphanSpans     int      `json:"orphan_spans"` // spans whose parent never came
 	Spans           int      `json:"spans"`
+	Sampled         bool     `json:"sampled"` // a span says that its source was sampled: every count is a lower bound
 
 	Steps              []Step              `json:"steps"`
 	ContractViolations []ContractViolation `json:"contract_violations"`

@@ -167,3 +167,15 @@ func TestRule51QuotedTwiceAndHooks(t *testing.T) {
 	require.Len(t, run.Steps, 1)
 	assert.Equal(t, "resolve", run.Steps[0].Step)
 }
+
+func TestARunOfASampledSourceSaysSo(t *testing.T) {
+	spans := func(state string) []sent {
+		return ask(llm(2, 1, 3, 50, "a"), sent{id: 3, parent: 1, name: "lookup", from: 60, to: 70, ok: true, attrs: attrs{"sampling.rate": state}})
+	}
+	whole, sampled := runOf(t, scopeOI, spans("1")...), runOf(t, scopeOI, spans("4")...)
+	assert.False(t, whole.Sampled)
+	assert.Empty(t, whole.Warnings)
+	assert.True(t, sampled.Sampled)
+	assert.Equal(t, []string{"sampled: counts are lower bounds"}, sampled.Warnings)
+	assert.Equal(t, whole.Steps, sampled.Steps, "nothing is extrapolated")
+}

@@ -13,6 +13,7 @@ type runFacts struct {
 	dialects []string       // in the order they came
 	models   modelNames     // asked for
 	lastEnd  int64
+	sampled  bool // a span says that its source was sampled
 
 	service, version, environment string // of the first span that names a service
 	thread                        string // of the first span that names one
@@ -23,6 +24,7 @@ type runFacts struct {
 
 func (f *runFacts) gather(s *schema.Span) {
 	f.lastEnd = max(f.lastEnd, s.EndNs)
+	f.sampled = f.sampled || s.Sampled
 	if s.Complete != schema.FlagUnset || s.RunCancelled || s.RunLimit > 0 || s.StepLimit > 0 || s.BudgetExhausted || s.RunAttempt > 0 || s.NeedsReview {
 		f.speaking = append(f.speaking, s)
 	}

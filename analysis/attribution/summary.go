@@ -51,6 +51,7 @@ func (a *account) describe(run *Run) {
 		run.ThreadID = orText(root.ThreadID, run.ThreadID)
 	}
 	run.NeedsReview = slices.ContainsFunc(facts.speaking, func(s *schema.Span) bool { return s.NeedsReview })
+	run.Sampled = facts.sampled
 	run.Dialects = append(run.Dialects, facts.dialects...)
 	slices.Sort(run.Dialects)
 }

@@ -21,6 +21,9 @@ const (
 	maxWarnings = 20
 )
 
+// WarningSampled is the first warning of a run of a sampled source.
+const WarningSampled = "sampled: counts are lower bounds"
+
 // warning is a sentence and the instant that it is about.
 type warning struct {
 	atNs int64
@@ -33,8 +36,11 @@ func (a *account) warn() []string {
 	slices.SortFunc(found, func(x, y warning) int {
 		return cmp.Or(cmp.Compare(x.atNs, y.atNs), strings.Compare(x.text, y.text))
 	})
-	out := make([]string, 0, len(found))
-	for _, w := range found[:min(len(found), maxWarnings)] {
+	out := make([]string, 0, len(found)+1)
+	if a.tree.facts.sampled {
+		out = append(out, WarningSampled)
+	}
+	for _, w := range found[:min(len(found), maxWarnings-len(out))] {
 		out = append(out, w.text)
 	}
 	return out

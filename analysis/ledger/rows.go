@@ -163,7 +163,7 @@ func fillAnchor(r *schema.RunRow, run *attribution.Run, ids []schema.TraceID) {
 	r.Retries, r.Exhausted = int64(run.Budget.Retries), run.Budget.Exhausted
 	r.Deliveries, r.PoisonPill, r.NeedsReview = int64(run.Deliveries), run.PoisonPill, run.NeedsReview
 	r.OrphanSpans, r.Spans, r.Dialects = int64(run.OrphanSpans), int64(run.Spans), run.Dialects
-	r.StartNs, r.EndNs, r.Warnings = run.StartNs, run.EndNs, run.Warnings
+	r.StartNs, r.EndNs, r.Warnings, r.Sampled = run.StartNs, run.EndNs, run.Warnings, run.Sampled
 }
 
 func stepRow(s *attribution.Step, run uint32) schema.StepRow {

@@ -68,7 +68,7 @@ func gather(anchor *schema.LedgerRow, position uint32, at map[schema.TraceID]*sc
 		Deliveries: int(r.Deliveries), PoisonPill: r.PoisonPill, NeedsReview: r.NeedsReview,
 		OrphanSpans: int(r.OrphanSpans), Spans: int(r.Spans),
 		Steps: []attribution.Step{}, ContractViolations: []attribution.ContractViolation{},
-		StartNs: r.StartNs, EndNs: r.EndNs, Dialects: filled(r.Dialects), Warnings: filled(r.Warnings),
+		StartNs: r.StartNs, EndNs: r.EndNs, Dialects: filled(r.Dialects), Warnings: filled(r.Warnings), Sampled: r.Sampled,
 	}
 	for i := range anchor.Steps {
 		if anchor.Steps[i].Run == position {

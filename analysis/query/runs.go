@@ -13,7 +13,7 @@ import (
 // the row of the run's anchor trace, as the run itself does.
 const runsStatement = `
 SELECT run_id, thread_id, trace_ids, service, version, environment, completion, quarantined, unfinished_steps, outcome,
-    run_limit, step_limit, retries, exhausted, deliveries, poison_pill, needs_review, orphan_spans, spans,
+    run_limit, step_limit, retries, exhausted, deliveries, poison_pill, needs_review, orphan_spans, spans, sampled,
     arraySort(over.names), start_ns, end_ns, count() OVER () AS all_runs
 FROM runs
 LEFT JOIN (
@@ -46,7 +46,7 @@ func (a Asker) Runs(ctx context.Context, f answer.RunFilter) (answer.Runs, error
 		var start, end int64
 		if err := rows.Scan(&run.RunID, &run.ThreadID, &run.TraceIDs, &run.Service, &run.Version, &run.Environment, &run.Completion,
 			&run.Quarantined, &run.UnfinishedSteps, &run.Outcome, &n[0], &n[1], &n[2], &run.Budget.Exhausted, &n[3], &run.PoisonPill,
-			&run.NeedsReview, &n[4], &n[5], &run.StepsOverBudget, &start, &end, &all); err != nil {
+			&run.NeedsReview, &n[4], &n[5], &run.Sampled, &run.StepsOverBudget, &start, &end, &all); err != nil {
 			return err //nolint:wrapcheck // read wraps it
 		}
 		run.Budget.RunLimit, run.Budget.StepLimit, run.Budget.Retries = int(n[0]), int(n[1]), int(n[2])
@@ -59,5 +59,6 @@ func (a Asker) Runs(ctx context.Context, f answer.RunFilter) (answer.Runs, error
 		return answer.Runs{}, err
 	}
 	runs.RunsLeftOff = int(all) - len(runs.Runs)
+	runs.Finish()
 	return runs, nil
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/retryledger/retryledger/analysis/answer"
 	"github.com/retryledger/retryledger/analysis/attribution"
+	"github.com/retryledger/retryledger/schema"
 )
 
 // ofOneRun is the key that all rows of one run share.
@@ -80,9 +81,14 @@ FROM (
 )
 GROUP BY service, step`
 
-// completionStatement counts the runs that have an attempt in the window.
-const completionStatement = `
-SELECT completion, uniqExact(` + ofOneRun + `)
+// completionStatement counts the runs that have an attempt in the window, and how many
+// of them are of a sampled source.
+var completionStatement = `
+SELECT completion, uniqExact(` + ofOneRun + `),
+    uniqExactIf(` + ofOneRun + `, ` + ofOneRun + ` IN (
+        SELECT ` + ofOneRun + `
+        FROM ` + schema.Narrow("runs", "service", "environment", "run_id", "sampled", "trace_end_ns") + `
+        WHERE sampled AND ` + ofAccounts + `))
 FROM attempts
 WHERE ` + inWindow + `
 GROUP BY completion`
@@ -136,12 +142,13 @@ func (a Asker) Top(ctx context.Context, f answer.Filter) (answer.Top, error) {
 	}
 	err = a.read(ctx, "the completion of runs", completionStatement, parameters(f, nil), func(rows driver.Rows) error {
 		var completion string
-		var n uint64
-		if err := rows.Scan(&completion, &n); err != nil {
+		var n, sampled uint64
+		if err := rows.Scan(&completion, &n, &sampled); err != nil {
 			return err //nolint:wrapcheck // read wraps it
 		}
 		top.Completion[completion] = int(n)
 		top.Runs += int(n)
+		top.SampledRuns += int(sampled)
 		return nil
 	})
 	if err != nil {

@@ -22,6 +22,9 @@ func TestTopIsTheLedgersArithmetic(t *testing.T) {
 	}
 	everything := answer.TopOf(s.ledger, answer.Filter{})
 	require.Greater(t, everything.RetriesTotal, 100)
+	require.Positive(t, everything.SampledRuns)
+	require.Less(t, everything.SampledRuns, everything.Runs)
+	require.Equal(t, []string{"sampled: counts are lower bounds"}, everything.Warnings)
 	require.Equal(t, asJSON(t, everything), top(answer.Filter{}))
 
 	var ends []int64

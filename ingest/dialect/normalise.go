@@ -56,8 +56,10 @@ func Normalise(td ptrace.Traces, receivedNs int64) (spans []schema.Span, refused
 			Version:     clip(res.text("service.version"), schema.MaxName),
 			Environment: clip(res.text("deployment.environment.name", "deployment.environment"), schema.MaxName),
 		}
+		sampled := sampledAttributes(res.m)
 		for _, ss := range rs.ScopeSpans().All() {
 			base.Scope = clip(ss.Scope().Name(), schema.MaxName)
+			base.Sampled = sampled || sampledAttributes(ss.Scope().Attributes())
 			for _, span := range ss.Spans().All() {
 				if span.TraceID().IsEmpty() || span.SpanID().IsEmpty() {
 					refused++
@@ -90,6 +92,7 @@ func readSpan(row *schema.Span, span ptrace.Span) {
 	}
 	row.Name = clip(span.Name(), schema.MaxName)
 	row.ClientKind = span.Kind() == ptrace.SpanKindClient
+	row.Sampled = row.Sampled || sampledState(span.TraceState().AsRaw()) || sampledAttributes(span.Attributes())
 	row.Dialect = "plain"
 	row.GraphStep, row.RetryCount, row.ResendCount, row.Fallback = -1, -1, -1, -1
 	row.InputTokens, row.OutputTokens, row.CostUSD = schema.Unknown, schema.Unknown, math.NaN()

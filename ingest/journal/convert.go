@@ -52,7 +52,7 @@ func (r *row) fromSpan(s *schema.Span) {
 		InputHash: s.InputHash, ItemHash: s.ItemHash,
 		Violations: violations, ContractSpan: s.ContractSpan, Complete: int8(s.Complete),
 		UnfinishedSteps: unfinished, RunCancelled: s.RunCancelled,
-		RunLimit: s.RunLimit, StepLimit: s.StepLimit, BudgetExhausted: s.BudgetExhausted,
+		RunLimit: s.RunLimit, StepLimit: s.StepLimit, BudgetExhausted: s.BudgetExhausted, Sampled: s.Sampled,
 		ContentHash: s.ContentHash,
 	}
 }
@@ -84,7 +84,7 @@ func (r *row) toSpan() schema.Span {
 		InputHash: r.InputHash, ItemHash: r.ItemHash,
 		ContractSpan: r.ContractSpan, Complete: schema.Flag(r.Complete),
 		RunCancelled: r.RunCancelled, RunLimit: r.RunLimit, StepLimit: r.StepLimit,
-		BudgetExhausted: r.BudgetExhausted, ContentHash: r.ContentHash,
+		BudgetExhausted: r.BudgetExhausted, Sampled: r.Sampled, ContentHash: r.ContentHash,
 	}
 	if len(r.RetryEvents) > 0 {
 		s.RetryEvents = make([]schema.RetryEvent, len(r.RetryEvents))

@@ -94,6 +94,8 @@ type row struct {
 	StepLimit       int32          `msg:"ls,omitempty"`
 	BudgetExhausted bool           `msg:"be,omitempty"`
 
+	Sampled bool `msg:"sm,omitempty"`
+
 	ContentHash uint64 `msg:"ch,omitempty"`
 }
 

@@ -16,8 +16,8 @@ const (
 func (z *row) MarshalMsg(b []byte) (o []byte, err error) {
 	o = msgp.Require(b, z.Msgsize())
 	// check for omitted fields
-	zb0001Len := uint32(70)
-	var zb0001Mask [2]uint64 /* 70 bits */
+	zb0001Len := uint32(71)
+	var zb0001Mask [2]uint64 /* 71 bits */
 	_ = zb0001Mask
 	if z.StartNs == 0 {
 		zb0001Len--
@@ -283,9 +283,13 @@ func (z *row) MarshalMsg(b []byte) (o []byte, err error) {
 		zb0001Len--
 		zb0001Mask[1] |= 0x10
 	}
-	if z.ContentHash == 0 {
+	if z.Sampled == false {
 		zb0001Len--
 		zb0001Mask[1] |= 0x20
+	}
+	if z.ContentHash == 0 {
+		zb0001Len--
+		zb0001Mask[1] |= 0x40
 	}
 	// variable map header, size zb0001Len
 	o = msgp.AppendMapHeader(o, zb0001Len)
@@ -649,6 +653,11 @@ func (z *row) MarshalMsg(b []byte) (o []byte, err error) {
 			o = msgp.AppendBool(o, z.BudgetExhausted)
 		}
 		if (zb0001Mask[1] & 0x20) == 0 { // if not omitted
+			// string "sm"
+			o = append(o, 0xa2, 0x73, 0x6d)
+			o = msgp.AppendBool(o, z.Sampled)
+		}
+		if (zb0001Mask[1] & 0x40) == 0 { // if not omitted
 			// string "ch"
 			o = append(o, 0xa2, 0x63, 0x68)
 			o = msgp.AppendUint64(o, z.ContentHash)
@@ -1144,6 +1153,12 @@ func (z *row) UnmarshalMsg(bts []byte) (o []byte, err error) {
 				err = msgp.WrapError(err, "BudgetExhausted")
 				return
 			}
+		case "sm":
+			z.Sampled, bts, err = msgp.ReadBoolBytes(bts)
+			if err != nil {
+				err = msgp.WrapError(err, "Sampled")
+				return
+			}
 		case "ch":
 			z.ContentHash, bts, err = msgp.ReadUint64Bytes(bts)
 			if err != nil {
@@ -1176,7 +1191,7 @@ func (z *row) Msgsize() (s int) {
 	for za0006 := range z.UnfinishedSteps {
 		s += msgp.StringPrefixSize + len(z.UnfinishedSteps[za0006])
 	}
-	s += 3 + msgp.BoolSize + 3 + msgp.Int32Size + 3 + msgp.Int32Size + 3 + msgp.BoolSize + 3 + msgp.Uint64Size
+	s += 3 + msgp.BoolSize + 3 + msgp.Int32Size + 3 + msgp.Int32Size + 3 + msgp.BoolSize + 3 + msgp.BoolSize + 3 + msgp.Uint64Size
 	return
 }
 

@@ -214,6 +214,16 @@ func TestWarningsAreSaid(t *testing.T) {
 	require.Contains(t, process{stdin: stdin}.must(t, "account", "-"), "warning: step find: tool search ran 5 times with the same arguments\n")
 }
 
+func TestASampledSourceIsSaid(t *testing.T) {
+	t.Parallel()
+	spans := `{"resourceSpans":[{"scopeSpans":[{"spans":[{"traceId":"5b8efff798038103d269b633813fc60c","spanId":"eee19b7ec3c1b170","name":"find","kind":1,
+		"traceState":"ot=th:c","startTimeUnixNano":"1790000000000000000","endTimeUnixNano":"1790000000500000000","attributes":[{"key":"step","value":{"stringValue":"find"}}]}]}]}]}`
+	require.Contains(t, process{stdin: strings.NewReader(spans)}.must(t, "account", "-"), "sampled: counts are lower bounds (1 run of a sampled source).\n")
+	require.Contains(t, process{stdin: strings.NewReader(spans)}.must(t, "account", "--format", "json", "-"), `"sampled: counts are lower bounds"`)
+	whole := process{stdin: strings.NewReader(strings.Replace(spans, "th:c", "th:0", 1))}.must(t, "account", "-")
+	require.NotContains(t, whole, "sampled")
+}
+
 func TestVersionAndHelp(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, "retryledger version v0.0.0-test\n", process{}.must(t, "--version"))

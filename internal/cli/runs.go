@@ -88,6 +88,10 @@ func (f runsFlags) run(ctx context.Context, env Environment, server string) erro
 	p.line(fmt.Sprintf("%s ended %s", plural(len(runs.Runs)+runs.RunsLeftOff, "run"), in))
 	p.blank()
 	p.runs(runs.Runs)
+	if sampled := sampledRuns(runs.Runs); sampled > 0 {
+		p.blank()
+		p.line(sampledNote(sampled))
+	}
 	if runs.RunsLeftOff > 0 {
 		p.blank()
 		p.line(fmt.Sprintf("The last %d are shown; --limit shows more.", len(runs.Runs)))
@@ -101,7 +105,7 @@ func summaries(runs []attribution.Run) []answer.RunSummary {
 	for i := range runs {
 		r := &runs[i]
 		of[i] = answer.RunSummary{
-			RunID: r.RunID, Service: r.Service, Completion: r.Completion, Outcome: r.Outcome, Budget: r.Budget, Spans: r.Spans,
+			RunID: r.RunID, Service: r.Service, Completion: r.Completion, Outcome: r.Outcome, Budget: r.Budget, Spans: r.Spans, Sampled: r.Sampled,
 			StartedAt: time.Unix(0, r.StartNs), EndedAt: time.Unix(0, r.EndNs),
 		}
 		for _, step := range r.Steps {
@@ -111,6 +115,15 @@ func summaries(runs []attribution.Run) []answer.RunSummary {
 		}
 	}
 	return of
+}
+
+func sampledRuns(runs []answer.RunSummary) (n int) {
+	for i := range runs {
+		if runs[i].Sampled {
+			n++
+		}
+	}
+	return n
 }
 
 // runs prints one line a run.

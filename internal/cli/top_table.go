@@ -85,6 +85,11 @@ func (p printer) stepColumns(top answer.Top) []column {
 	}...)
 }
 
+// sampledNote says of how many runs spans are missing that nothing tells of.
+func sampledNote(runs int) string {
+	return attribution.WarningSampled + " (" + plural(runs, "run") + " of a sampled source)."
+}
+
 // stepNotes explain the marks that the table really holds.
 func stepNotes(top answer.Top) []string {
 	hidden, partly, unknown := false, false, false
@@ -104,6 +109,9 @@ func stepNotes(top answer.Top) []string {
 	}
 	if unknown {
 		notes = append(notes, "? some wasted calls do not state their tokens.")
+	}
+	if top.SampledRuns > 0 {
+		notes = append(notes, sampledNote(top.SampledRuns))
 	}
 	if top.StepsLeftOff > 0 {
 		notes = append(notes, plural(top.StepsLeftOff, "more step")+" with fewer retries; --limit 0 shows all.")

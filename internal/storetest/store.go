@@ -45,7 +45,7 @@ func Empty(t testing.TB) Store {
 }
 
 // Of fills a fresh database with captures, each under ids of its own, in the named
-// services by turns.
+// services by turns. The fifth, tenth, … are of a sampled source.
 func Of(t testing.TB, captures []capturetest.Capture, services ...string) Store {
 	t.Helper()
 	store := Empty(t)
@@ -66,6 +66,9 @@ func Of(t testing.TB, captures []capturetest.Capture, services ...string) Store 
 		replay.Rewrite(requests, replay.NewIdentities([16]byte{byte(i), byte(i >> 8)}), Day.Add(time.Duration(i)*time.Minute), services[i%len(services)])
 		for _, td := range requests {
 			rows, _ := dialect.Normalise(td, Day.Add(24*time.Hour).UnixNano())
+			for j := range rows {
+				rows[j].Sampled = i%5 == 4
+			}
 			spans = append(spans, rows...)
 		}
 	}
