@@ -12,12 +12,13 @@ import (
 // Of the fields of LedgerRow a brief row gives the trace, the version and the last
 // receipt; of runs service, environment, version, completion, anchor, exhausted and
 // end; of operations run, step, provider, grain, outcome, end, whether a fallback ran,
-// counts in step and settled; of attempts run, step, provider, grain, ending, charge,
-// end, status, class of error, counted, wasted, request, midway and violated, and all
+// counts in step and settled; of attempts run, step, provider, grain, ending, charge
+// (none of a repeat in a hidden layer), end, status, class of error, counted, wasted, request, midway and violated, and all
 // tokens as input; of violations run, node, count and time. Ends and times are in whole
 // seconds: bounded as BoundedEnd has it, and rounded up.
 
-// briefLayout is the version of the layout that sql/0008_brief.sql writes.
+// briefLayout is the version of the layout that sql/0008_brief.sql and
+// sql/0016_brief_hidden.sql write.
 const briefLayout = 1
 
 // briefReader reads brief rows, one after the other into the same memory.

@@ -55,6 +55,9 @@ func briefly(full *LedgerRow) LedgerRow {
 				tokens += max(*n, 0)
 			}
 		}
+		if a.Hidden {
+			b.Charge = ""
+		}
 		if tokens > 0 {
 			b.InputTokens = &tokens
 		}
@@ -104,7 +107,7 @@ func drawnRow(t *rapid.T, trace byte) LedgerRow {
 		row.Attempts = append(row.Attempts, AttemptRow{
 			Run: run(), Step: word("step"), Grain: word("grain"), Ending: word("ending"), Charge: word("charge"), Provider: word("provider"), ErrorClass: word("class"),
 			HTTPStatus: rapid.Int64Range(-1, 70_000).Draw(t, "status"), Counted: yes("counted"), Wasted: yes("wasted"), Request: yes("request"), Midway: yes("midway"),
-			Violated: yes("violated"), EndNs: ns(), InputTokens: tokens(), OutputTokens: tokens(), Name: word("name"), Model: word("model"),
+			Violated: yes("violated"), Hidden: yes("hidden"), EndNs: ns(), InputTokens: tokens(), OutputTokens: tokens(), Name: word("name"), Model: word("model"),
 		})
 	}
 	for range rapid.IntRange(0, 2).Draw(t, "violations") {

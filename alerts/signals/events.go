@@ -126,7 +126,7 @@ func eachOfOperation(o *schema.OperationRow, ofStep Labels, atNs int64, add func
 
 func eachOfAttempt(a *schema.AttemptRow, ofStep Labels, atNs int64, add func(Event)) {
 	ofCall := ofStep.With(Provider, a.Provider)
-	if a.Charge != "" && a.Charge != chargeFallback {
+	if a.Charge != "" && a.Charge != chargeFallback && !a.Hidden {
 		add(Event{Signal: RetryRatio, Labels: ofStep, AtNs: atNs, Numerator: 1})
 	}
 	succeeded, failed := a.Ending == endingSucceeded, a.Ending == endingFailed

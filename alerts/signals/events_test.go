@@ -130,9 +130,18 @@ func TestEventsAddUpToTheAccount(t *testing.T) {
 			}
 			for i := range account.Runs {
 				r := &account.Runs[i]
+				hidden := make(map[string]bool) // steps and layers whose repeats the instrumentation hides
+				for _, s := range r.Steps {
+					for layer, n := range map[attribution.Layer]*int{
+						attribution.LayerTransport: s.Retries.Transport, attribution.LayerCall: s.Retries.Call, attribution.LayerNode: s.Retries.Node,
+						attribution.LayerOrchestrator: s.Retries.Orchestrator, attribution.LayerWorker: s.Retries.Worker,
+					} {
+						hidden[s.Step+" "+string(layer)] = n == nil
+					}
+				}
 				retries := 0
 				for _, a := range r.Attempts {
-					if a.Charge != "" && a.Charge != attribution.ChargeFallback {
+					if a.Charge != "" && a.Charge != attribution.ChargeFallback && !hidden[a.Step+" "+string(a.Charge)] {
 						retries++
 					}
 				}
@@ -194,7 +203,7 @@ func drawnRow(t *rapid.T, nowNs, spanNs int64) schema.LedgerRow {
 			ErrorClass: word("class", "", "RateLimitError", "OverloadedError", "overloaded_error", "ValueError"),
 			HTTPStatus: rapid.SampledFrom([]int64{0, 200, 400, 429, 500, 503, 529, 600}).Draw(t, "status"), Provider: word("provider", "", "p"), EndNs: at(),
 			InputTokens: tokens.Draw(t, "input"), OutputTokens: tokens.Draw(t, "output"), Counted: flag("counted"), Wasted: flag("wasted"),
-			Request: flag("request"), Midway: flag("midway"), Violated: flag("violated"),
+			Request: flag("request"), Midway: flag("midway"), Violated: flag("violated"), Hidden: flag("hidden"),
 		})
 	}
 	for range rapid.IntRange(0, 2).Draw(t, "violations") {
@@ -270,6 +279,18 @@ func TestStatusOrClassTellsWhoseFaultARequestIs(t *testing.T) {
 		}
 		assert.Equal(t, map[signals.Signal]int64{signals.ServerErrorRatio: c.server, signals.ThrottledRatio: c.throttled}, got, "%+v", c)
 	}
+}
+
+// A repeat in a layer that the instrumentation hides is in no number of its step, and in
+// no ratio of retries either.
+func TestHiddenLayersAreNoRetries(t *testing.T) {
+	row := schema.LedgerRow{
+		Runs: []schema.RunRow{{Service: "shop"}},
+		Attempts: []schema.AttemptRow{
+			{Step: "plan", Grain: "http", Charge: "transport", Hidden: true}, {Step: "plan", Grain: "http", Charge: "call"}, {Step: "plan", Grain: "http", Charge: "fallback"},
+		},
+	}
+	assert.Equal(t, []signals.Event{{Signal: signals.RetryRatio, Labels: signals.Labels{Service: "shop", Step: "plan"}, Numerator: 1}}, signals.Events(&row))
 }
 
 // Of runs that are over, every operation is settled.
