@@ -79,7 +79,7 @@ func (a *alerter) Start(ctx context.Context, host component.Host) (err error) {
 		return err //nolint:wrapcheck // it names the folder
 	}
 	deliverer, err := delivery.New(&a.config.Delivery, delivery.Settings{
-		DataDir: dir, RoutePrefix: prefix, ExternalURL: router.URL(), Telemetry: a.settings.TelemetrySettings,
+		DataDir: dir, RoutePrefix: prefix, ExternalURL: router.URL(), EvaluationInterval: interval, Telemetry: a.settings.TelemetrySettings,
 	})
 	if err != nil {
 		return err //nolint:wrapcheck // it says what is wrong

@@ -29,7 +29,9 @@ type childSettings struct {
 	DataDir    string
 	Bind       string
 	Peers      []string
-	Log        string
+	// 0: the default, and none
+	PeerTimeout, EvaluationInterval time.Duration
+	Log                             string
 }
 
 // runChild delivers until its standard input ends. It prints its address.
@@ -47,6 +49,9 @@ func runChild(encoded string) {
 	if s.Bind != "" {
 		cfg.Cluster.BindAddress = s.Bind
 	}
+	if s.PeerTimeout > 0 {
+		cfg.Cluster.PeerTimeout = s.PeerTimeout
+	}
 	telemetry := componenttest.NewNopTelemetrySettings()
 	if s.Log != "" {
 		logs := zap.NewDevelopmentConfig()
@@ -55,7 +60,7 @@ func runChild(encoded string) {
 		telemetry.Logger, err = logs.Build()
 		fail(err)
 	}
-	d, err := New(&cfg, Settings{DataDir: s.DataDir, RoutePrefix: prefix, Telemetry: telemetry})
+	d, err := New(&cfg, Settings{DataDir: s.DataDir, RoutePrefix: prefix, EvaluationInterval: s.EvaluationInterval, Telemetry: telemetry})
 	fail(err)
 	fail(d.Start(context.Background(), componenttest.NewNopHost()))
 	mux := http.NewServeMux()

@@ -15,8 +15,8 @@ import (
 )
 
 // pair starts two collectors' deliveries as processes that know of each other. The first one leads: the second waits
-// a second before it tells anybody.
-func pair(tb testing.TB, hook *webhook) (leader, follower *child) {
+// before it tells anybody, a second if settings say nothing.
+func pair(tb testing.TB, hook *webhook, settings childSettings) (leader, follower *child) {
 	tb.Helper()
 	dir := tb.TempDir()
 	file := filepath.Join(dir, "alertmanager.yml")
@@ -24,9 +24,8 @@ func pair(tb testing.TB, hook *webhook) (leader, follower *child) {
 	addresses := porttest.Free(tb, 2)
 	var processes []*child
 	for i, a := range addresses {
-		processes = append(processes, startChild(tb, &childSettings{
-			ConfigFile: file, DataDir: filepath.Join(dir, fmt.Sprint("data", i)), Bind: a, Peers: addresses,
-		}))
+		settings.ConfigFile, settings.DataDir, settings.Bind, settings.Peers = file, filepath.Join(dir, fmt.Sprint("data", i)), a, addresses
+		processes = append(processes, startChild(tb, &settings))
 	}
 	for _, c := range processes {
 		require.Eventually(tb, func() bool {
@@ -47,7 +46,7 @@ func named(prefix string, n int) (alerts []Alert) {
 func TestTwoProcessesTellOnce(t *testing.T) {
 	t.Parallel()
 	hook := newWebhook(t)
-	leader, follower := pair(t, hook)
+	leader, follower := pair(t, hook, childSettings{})
 	alerts := named("A", 20)
 	leader.put(t, alerts...)
 	follower.put(t, alerts...)
@@ -76,10 +75,47 @@ func TestTwoProcessesTellOnce(t *testing.T) {
 	require.Len(t, hook.notifications(), 42, "twenty, one, twenty and one, each told once: %v", hook.told())
 }
 
+// What the follower sees an evaluation before the leader is told by the leader alone, if a receiver answers it within
+// the peer timeout.
+func TestLeaderThatSeesABreachLaterTellsAlone(t *testing.T) {
+	t.Parallel()
+	hook := newWebhook(t)
+	const timeout, interval = 4 * time.Second, 6 * time.Second
+	leader, follower := pair(t, hook, childSettings{PeerTimeout: timeout, EvaluationInterval: interval})
+	var answered atomic.Bool
+	hook.answer(func(*http.Request) int {
+		if !answered.Swap(true) {
+			time.Sleep(timeout / 2)
+		}
+		return http.StatusOK
+	})
+	began := time.Now()
+	follower.put(t, firing("A"))
+	time.Sleep(interval - timeout/2) // within the interval; with the answer it ends after the timeout
+	leader.put(t, firing("A"))
+	hook.waitFor(t, "firing A")
+	// The follower's turn comes; an alert that only it has shows that it did.
+	time.Sleep(time.Until(began.Add(interval + timeout)))
+	follower.put(t, firing("Follower"))
+	hook.waitFor(t, "firing Follower")
+	require.Equal(t, map[string]int{"firing A": 1, "firing Follower": 1}, hook.told())
+}
+
+func TestEachCollectorWaitsForThoseBeforeIt(t *testing.T) {
+	t.Parallel()
+	cfg, set := NewDefaultConfig(), settings(t, t.TempDir())
+	set.EvaluationInterval = 3 * time.Second
+	e := newEmbedded(&cfg, set, mustURL("http://localhost"))
+	for position, want := range []time.Duration{0, 4 * time.Second, 8 * time.Second} {
+		require.Equal(t, want, e.waitAt(position))
+	}
+	require.Zero(t, e.wait(), "alone")
+}
+
 func TestKillOfTheLeaderInMidSendLosesNothing(t *testing.T) {
 	t.Parallel()
 	hook := newWebhook(t)
-	leader, follower := pair(t, hook)
+	leader, follower := pair(t, hook, childSettings{})
 	var received atomic.Int32
 	hook.answer(func(r *http.Request) int {
 		if received.Add(1) <= 10 { // the leader's first ten are never answered

@@ -49,8 +49,8 @@ type ClusterConfig struct {
 	BindAddress string `mapstructure:"bind_address"`
 	// AdvertiseAddress (host:port) is where the peers reach this collector, if that differs from BindAddress.
 	AdvertiseAddress string `mapstructure:"advertise_address"`
-	// PeerTimeout is how long the n-th collector waits for each one before it to tell people. A receiver that takes
-	// longer than this to answer may be told twice.
+	// PeerTimeout is how long the n-th collector waits for each one before it to tell people, beside the second between
+	// two evaluations. A receiver that takes longer than this to answer may be told twice.
 	PeerTimeout time.Duration `mapstructure:"peer_timeout"`
 	// TLSConfigFile is a file in the format of Alertmanager's --cluster.tls-config. Without it gossip is neither
 	// encrypted nor authenticated.

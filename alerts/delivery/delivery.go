@@ -113,6 +113,9 @@ type Settings struct {
 	RoutePrefix string
 	// ExternalURL is where people reach Handler, without RoutePrefix, used where Config.ExternalURL is empty.
 	ExternalURL string
+	// EvaluationInterval is the time between two evaluations of the caller. Of two callers on one store, one may see a
+	// breach by so much later than the other: what it needs became visible between their reads.
+	EvaluationInterval time.Duration
 	// Telemetry has the logger.
 	Telemetry component.TelemetrySettings
 }

@@ -324,7 +324,13 @@ func (e *embedded) wait() time.Duration {
 	if e.cluster == nil {
 		return 0
 	}
-	return time.Duration(e.cluster.Position()) * e.cfg.Cluster.PeerTimeout
+	return e.waitAt(e.cluster.Position())
+}
+
+// waitAt is for the collector with so many before it. Each of those may see a breach an evaluation later than this one,
+// and only then begins to tell.
+func (e *embedded) waitAt(position int) time.Duration {
+	return time.Duration(position) * (e.set.EvaluationInterval + e.cfg.Cluster.PeerTimeout)
 }
 
 // timeout is how long one notification may take, retries included.
