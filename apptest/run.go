@@ -283,13 +283,13 @@ func (r *runner) deliver(ctx context.Context, g *traffic, j job) error {
 	open := func() (replay.Sender, error) {
 		switch j.way {
 		case 0:
-			return replay.NewGRPC(by.address(), false)
+			return replay.NewGRPC(by.address(), false, replay.Access{})
 		case 1:
-			return replay.NewHTTP(by.address(), replay.Protobuf, true)
+			return replay.NewHTTP(by.address(), replay.Protobuf, true, replay.Access{})
 		case 2:
-			return replay.NewHTTP(by.address(), replay.JSON, false)
+			return replay.NewHTTP(by.address(), replay.JSON, false, replay.Access{})
 		}
-		return replay.NewHTTP(by.address(), replay.Protobuf, false)
+		return replay.NewHTTP(by.address(), replay.Protobuf, false, replay.Access{})
 	}
 	request := g.request(j.spans)
 	deadline := time.Now().Add(deliverWithin)

@@ -42,9 +42,9 @@ func (d daemon) sender(w way) replay.Sender {
 	var s replay.Sender
 	var err error
 	if w.encoding == "" {
-		s, err = replay.NewGRPC(d.GRPC, w.gzip)
+		s, err = replay.NewGRPC(d.GRPC, w.gzip, replay.Access{})
 	} else {
-		s, err = replay.NewHTTP("http://"+d.HTTP, w.encoding, w.gzip)
+		s, err = replay.NewHTTP("http://"+d.HTTP, w.encoding, w.gzip, replay.Access{})
 	}
 	require.NoError(d.t, err)
 	d.t.Cleanup(func() { _ = s.Close() })

@@ -71,6 +71,7 @@ func settings(config *effectiveConfig, stdout io.Writer) otelcol.CollectorSettin
 				},
 				ConverterFactories: []confmap.ConverterFactory{
 					confmap.NewConverterFactory(func(confmap.ConverterSettings) confmap.Converter { return config }),
+					confmap.NewConverterFactory(func(confmap.ConverterSettings) confmap.Converter { return checkDoors{} }),
 				},
 				DefaultScheme: "env",
 			},

@@ -75,6 +75,7 @@ func factories(built modules, stdout io.Writer) (otelcol.Factories, error) {
 		{api.NewFactory(), ownPath + "/analysis/api"},
 		{alerter.NewFactory(), ownPath + "/alerts/alerter"},
 		{newConsoleFactory(stdout), ownPath + "/cmd/collector"},
+		{newDoorsFactory(), ownPath + "/cmd/collector"},
 	})
 	return f, errors.Join(errs[:]...)
 }

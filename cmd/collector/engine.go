@@ -45,6 +45,7 @@ with the user and the password that this command prints where to find.`,
 	flags := cmd.Flags()
 	flags.StringVar(&opts.DataDir, "data-dir", "", "folder of the data, one engine at a time")
 	flags.StringVar(&opts.Listen, "listen", engine.DefaultSharedListen, "address of ClickHouse's native protocol, an IP address and a port")
+	flags.BoolVar(&opts.Unencrypted, "unencrypted", false, "let --listen be an address that other machines reach, although nothing on it is encrypted")
 	flags.IntVar(&opts.HTTPPort, "http-port", 0, "port of ClickHouse's HTTP interface, which is closed by default")
 	flags.StringVar(&memory, "memory-limit", "", "most memory the engine may use, for example 2GiB (default half of the machine's, at most 4GiB)")
 	return cmd

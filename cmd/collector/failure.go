@@ -22,7 +22,8 @@ func explain(err error, config *effectiveConfig) string {
 	}
 	text := err.Error()
 	// Which stage of the Collector's start it was helps nobody.
-	for _, stage := range []string{"failed to start extensions: ", "cannot start pipelines: "} {
+	for _, stage := range []string{"failed to start extensions: ", "cannot start pipelines: ",
+		"failed to get config: cannot resolve the configuration: cannot convert the confmap.Conf: "} {
 		text = strings.TrimPrefix(text, stage)
 	}
 	if strings.Contains(text, "unknown command") {

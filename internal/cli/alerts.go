@@ -10,7 +10,7 @@ import (
 	"github.com/retryledger/retryledger/alerts/report"
 )
 
-func newAlerts(env Environment, server *string) *cobra.Command {
+func newAlerts(env Environment, server *serverFlags) *cobra.Command {
 	format := "table"
 	// asked is run for a command that asks the collector and prints the answer.
 	asked := func(ask func(context.Context, *client, []string) (any, func(printer), error)) func(*cobra.Command, []string) error {

@@ -13,7 +13,7 @@ import (
 	"github.com/retryledger/retryledger/alerts/breakers"
 )
 
-func newBreakers(env Environment, server *string) *cobra.Command {
+func newBreakers(env Environment, server *serverFlags) *cobra.Command {
 	var format string
 	cmd := &cobra.Command{
 		Use:   "breakers [PROVIDER]",

@@ -4,53 +4,27 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/url"
-	"strings"
 	"time"
 
 	"github.com/retryledger/retryledger/analysis/answer"
+	"github.com/retryledger/retryledger/internal/replay"
 )
 
 // DefaultServer is where the collector's API listens by default.
 const DefaultServer = "http://127.0.0.1:4320"
-
-// serverVariable names the environment variable that replaces DefaultServer.
-const serverVariable = "RETRYLEDGER_SERVER"
-
-// tokenVariable names the environment variable that holds a bearer token for an API
-// that asks for one. A flag would show it in the list of processes.
-const tokenVariable = "RETRYLEDGER_TOKEN" //nolint:gosec // a name, no credential
 
 // maxAnswer bounds what is read of an answer, in bytes.
 const maxAnswer = 256 << 20
 
 // client asks a collector's HTTP API.
 type client struct {
-	base  *url.URL
-	token string
-	http  *http.Client
-}
-
-func newClient(env Environment, server string) (*client, error) {
-	source := "--server"
-	if server == "" {
-		server, source = env.Getenv(serverVariable), serverVariable
-	}
-	if server == "" {
-		server = DefaultServer
-	}
-	if !strings.Contains(server, "://") {
-		server = "http://" + server
-	}
-	base, err := url.Parse(server)
-	if err != nil || base.Host == "" || base.Scheme != "http" && base.Scheme != "https" {
-		return nil, fail(ExitUsage, "%s %s: write the collector's API as %s", source, server, DefaultServer)
-	}
-	return &client{base: base, token: env.Getenv(tokenVariable), http: &http.Client{Timeout: 2 * time.Minute}}, nil
+	base   *url.URL
+	access replay.Access
+	http   *http.Client
 }
 
 // get asks for a path below the API and decodes its answer into out.
@@ -66,12 +40,7 @@ func (c *client) ask(ctx context.Context, out any, method string, query url.Valu
 		return fail(ExitUsage, "ask %s: %w", c.base.Host, err)
 	}
 	request.Header.Set("Accept", "application/json")
-	if c.token != "" {
-		request.Header.Set("Authorization", "Bearer "+c.token)
-	} else if user := c.base.User; user != nil {
-		password, _ := user.Password()
-		request.SetBasicAuth(user.Username(), password)
-	}
+	c.access.Authorize(request)
 	response, err := c.http.Do(request)
 	if err != nil {
 		return c.unreachable(ctx, err)
@@ -93,27 +62,20 @@ func (c *client) ask(ctx context.Context, out any, method string, query url.Valu
 	return nil
 }
 
-// unreachable says what to do when no collector answers.
-func (c *client) unreachable(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return fmt.Errorf("ask %s: %w", c.base.Host, ctx.Err())
-	}
-	var cause *url.Error
-	if errors.As(err, &cause) {
-		err = cause.Err
-	}
-	return fail(ExitUnreachable, "no answer from %s: %w\nIs the collector running? Start it with: go run ./cmd/collector\n"+
-		"If its API listens elsewhere, say where with --server or %s.", c.base.Host, err, serverVariable)
-}
+func interrupted(host string, err error) error { return fmt.Errorf("ask %s: %w", host, err) }
 
 // refused turns an answer that is not 200 into its sentence.
 func (c *client) refused(status int, body []byte) error {
 	if status == http.StatusUnauthorized || status == http.StatusForbidden && len(body) == 0 {
-		return fail(ExitUnreachable, "%s wants to know who asks; set %s to a bearer token, or write user:password@ into --server", c.base.Host, tokenVariable)
+		return fail(ExitUnreachable, "%s wants to know who asks; set %s to a bearer token or name its file with --token-file, or write user:password@ into %s", c.base.Host, tokenVariable, serverVariable)
 	}
 	var failure answer.Failure
 	if err := json.Unmarshal(body, &failure); err != nil || failure.Error == "" {
-		return fail(ExitUnreachable, "%s answered %d %s without saying why; is it a retryledger API?", c.base.Host, status, http.StatusText(status))
+		remedy := "is it a retryledger API?"
+		if bytes.Contains(body, []byte("HTTP request to an HTTPS server")) {
+			remedy = "it speaks TLS: write https:// where it is named"
+		}
+		return fail(ExitUnreachable, "%s answered %d %s without saying why; %s", c.base.Host, status, http.StatusText(status), remedy)
 	}
 	code := ExitUnreachable
 	switch status {

@@ -27,7 +27,7 @@ type demoFlags struct {
 	wait     time.Duration
 }
 
-func newDemo(env Environment, server *string) *cobra.Command {
+func newDemo(env Environment, server *serverFlags) *cobra.Command {
 	var flags demoFlags
 	cmd := &cobra.Command{
 		Use:   "demo",
@@ -46,7 +46,7 @@ now (fresh ids, times moved), waits until the ledger has them, and shows what
 	return cmd
 }
 
-func (f demoFlags) run(ctx context.Context, env Environment, server string) error {
+func (f demoFlags) run(ctx context.Context, env Environment, server serverFlags) error {
 	client, err := newClient(env, server)
 	if err != nil {
 		return err
@@ -64,7 +64,7 @@ func (f demoFlags) run(ctx context.Context, env Environment, server string) erro
 		}
 	}
 	expected := accountOf(requests)
-	if err := f.send(ctx, requests); err != nil {
+	if err := f.send(ctx, client.access, requests); err != nil {
 		return err
 	}
 	p := newPrinter(env)
@@ -80,8 +80,8 @@ func (f demoFlags) run(ctx context.Context, env Environment, server string) erro
 }
 
 // send hands every request to the receiver, in the order of arrival.
-func (f demoFlags) send(ctx context.Context, stories [][]ptrace.Traces) error {
-	sender, err := replay.NewHTTP(f.endpoint, replay.Protobuf, true)
+func (f demoFlags) send(ctx context.Context, access replay.Access, stories [][]ptrace.Traces) error {
+	sender, err := replay.NewHTTP(f.endpoint, replay.Protobuf, true, access)
 	if err != nil {
 		return fail(ExitUsage, "--endpoint: %w", err)
 	}

@@ -33,7 +33,7 @@ type gateFlags struct {
 	parameters map[string]*string
 }
 
-func newGate(env Environment, server *string) *cobra.Command {
+func newGate(env Environment, server *serverFlags) *cobra.Command {
 	flags := gateFlags{parameters: map[string]*string{}}
 	cmd := &cobra.Command{
 		Use:   "gate",
@@ -68,7 +68,7 @@ to be no worse than by the margin.
 	return cmd
 }
 
-func (f gateFlags) run(ctx context.Context, env Environment, server string) error {
+func (f gateFlags) run(ctx context.Context, env Environment, server serverFlags) error {
 	if f.format != "table" && f.format != "json" {
 		return fail(ExitUsage, "--format %s: choose table or json", f.format)
 	}
@@ -113,7 +113,7 @@ func notDecided(err error) error {
 	return err
 }
 
-func askGate(ctx context.Context, env Environment, server string, query url.Values) (gates.Answer, error) {
+func askGate(ctx context.Context, env Environment, server serverFlags, query url.Values) (gates.Answer, error) {
 	var found gates.Answer
 	client, err := newClient(env, server)
 	if err != nil {

@@ -19,7 +19,7 @@ type replayFlags struct {
 	limit                int
 }
 
-func newReplay(env Environment, server *string) *cobra.Command {
+func newReplay(env Environment, server *serverFlags) *cobra.Command {
 	var flags replayFlags
 	cmd := &cobra.Command{
 		Use:   "replay [FILE]",
@@ -48,7 +48,7 @@ in force are evaluated. At most 31 days.
 	return cmd
 }
 
-func (f replayFlags) run(ctx context.Context, env Environment, server string, files []string) error {
+func (f replayFlags) run(ctx context.Context, env Environment, server serverFlags, files []string) error {
 	if f.format != "table" && f.format != "json" {
 		return fail(ExitUsage, "--format %s: choose table or json", f.format)
 	}

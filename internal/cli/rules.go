@@ -23,7 +23,7 @@ const rulesExitCodes = `Exit codes:
   1  an expectation is not met
   2  a file has a mistake, or cannot be read`
 
-func newRules(env Environment, server *string) *cobra.Command {
+func newRules(env Environment, server *serverFlags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rules",
 		Short: "Check and test alert rules, and try them on the past",

@@ -78,8 +78,8 @@ dashboards into Grafana; they need no collector.
 	root.SetOut(env.Stdout)
 	root.SetErr(env.Stderr)
 	root.CompletionOptions.HiddenDefaultCmd = true
-	var server string
-	root.PersistentFlags().StringVar(&server, "server", "", "the collector's API (default $"+serverVariable+", else "+DefaultServer+")")
+	var server serverFlags
+	addServerFlags(root.PersistentFlags(), &server)
 	root.AddCommand(newTop(env, &server), newRuns(env, &server), newRun(env, &server), newDemo(env, &server), newAccount(env), newRules(env, &server), newAlerts(env, &server),
 		newGate(env, &server), newBreakers(env, &server), newDashboards(env))
 	return root

@@ -14,7 +14,7 @@ type runFlags struct {
 	limit  int
 }
 
-func newRun(env Environment, server *string) *cobra.Command {
+func newRun(env Environment, server *serverFlags) *cobra.Command {
 	var flags runFlags
 	cmd := &cobra.Command{
 		Use:   "run ID",
@@ -39,7 +39,7 @@ of one that no other run has.
 	return cmd
 }
 
-func (f runFlags) run(ctx context.Context, env Environment, server, id string) error {
+func (f runFlags) run(ctx context.Context, env Environment, server serverFlags, id string) error {
 	if f.format != "table" && f.format != "json" {
 		return fail(ExitUsage, "--format %s: choose table or json", f.format)
 	}

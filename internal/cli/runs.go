@@ -19,7 +19,7 @@ type runsFlags struct {
 	quarantined, overBudget                   bool
 }
 
-func newRuns(env Environment, server *string) *cobra.Command {
+func newRuns(env Environment, server *serverFlags) *cobra.Command {
 	var flags runsFlags
 	cmd := &cobra.Command{
 		Use:   "runs",
@@ -46,7 +46,7 @@ span in it. "retryledger run ID" shows one of them.
 	return cmd
 }
 
-func (f runsFlags) run(ctx context.Context, env Environment, server string) error {
+func (f runsFlags) run(ctx context.Context, env Environment, server serverFlags) error {
 	if f.format != "table" && f.format != "json" {
 		return fail(ExitUsage, "--format %s: choose table or json", f.format)
 	}

@@ -164,15 +164,6 @@ func TestTheAPIsSentencesAndCodes(t *testing.T) {
 	require.Contains(t, stderr, "RETRYLEDGER_TOKEN")
 }
 
-func TestATokenIsSent(t *testing.T) {
-	t.Parallel()
-	var asked http.Request
-	p := serve(t, http.StatusOK, hostile(), &asked)
-	p.variables["RETRYLEDGER_TOKEN"] = "t0ken"
-	p.must(t, "top")
-	require.Equal(t, "Bearer t0ken", asked.Header.Get("Authorization"))
-}
-
 func TestARunThatWasNotThere(t *testing.T) {
 	t.Parallel()
 	empty := answer.NewTop(answer.Filter{})

@@ -19,7 +19,7 @@ type topFlags struct {
 	limit                         int
 }
 
-func newTop(env Environment, server *string) *cobra.Command {
+func newTop(env Environment, server *serverFlags) *cobra.Command {
 	var flags topFlags
 	cmd := &cobra.Command{
 		Use:   "top",
@@ -43,7 +43,7 @@ Every number is a sum over the attempts that ended within the window.
 	return cmd
 }
 
-func (f topFlags) run(ctx context.Context, env Environment, server string) error {
+func (f topFlags) run(ctx context.Context, env Environment, server serverFlags) error {
 	if f.format != "table" && f.format != "json" && f.format != "csv" {
 		return fail(ExitUsage, "--format %s: choose table, json or csv", f.format)
 	}

@@ -382,6 +382,7 @@ func TestOptionsSayWhatIsWrong(t *testing.T) {
 	for want, o := range map[string]engine.Options{
 		"data_dir is empty":             {},
 		"is not an IP address":          {DataDir: dir, Listen: "localhost:9000"},
+		"say so by --unencrypted":       {DataDir: dir, Listen: "0.0.0.0:0"},
 		"must be a number from 0":       {DataDir: dir, Listen: "127.0.0.1:native"},
 		"http_port":                     {DataDir: dir, HTTPPort: 70000},
 		"memory_limit of 1024 bytes":    {DataDir: dir, MemoryLimit: 1024},
@@ -406,7 +407,7 @@ func TestASharedEngineSaysHowItIsReached(t *testing.T) {
 	r, w := io.Pipe()
 	ended := make(chan error, 1)
 	go func() {
-		ended <- engine.RunShared(ctx, engine.Options{DataDir: dir, Listen: "0.0.0.0:0", MemoryLimit: 1 << 30}, w)
+		ended <- engine.RunShared(ctx, engine.Options{DataDir: dir, Listen: "0.0.0.0:0", Unencrypted: true, MemoryLimit: 1 << 30}, w)
 		w.Close()
 	}()
 	said := bufio.NewScanner(r)

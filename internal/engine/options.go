@@ -50,6 +50,9 @@ type Options struct {
 	// address as host. Port 0 (the default, on 127.0.0.1) picks a free port at
 	// Start and keeps it over every restart of the engine.
 	Listen string
+	// Unencrypted allows Listen to be reached from other machines, although nothing that
+	// goes over it is encrypted.
+	Unencrypted bool
 	// HTTPPort opens ClickHouse's HTTP interface on the host of Listen.
 	// 0, the default, leaves it closed.
 	HTTPPort int
@@ -135,6 +138,10 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	if n, err := strconv.Atoi(port); err != nil || n < 0 || n > 65535 {
 		return o, fmt.Errorf("engine: listen %q: the port must be a number from 0 (any free one) to 65535", o.Listen)
+	}
+	if !isLoopback(host) && !o.Unencrypted {
+		return o, fmt.Errorf("engine: other machines can reach listen %q, and what goes over it is not encrypted: "+
+			"listen on 127.0.0.1, or, where only a trusted network reaches it, say so by --unencrypted", o.Listen)
 	}
 	if o.HTTPPort < 0 || o.HTTPPort > 65535 {
 		return o, fmt.Errorf("engine: http_port %d: must be from 1 to 65535, or 0 for no HTTP", o.HTTPPort)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -15,8 +16,10 @@ import (
 	"go.opentelemetry.io/collector/pdata/ptrace"
 	"go.opentelemetry.io/collector/pdata/ptrace/ptraceotlp"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	grpcgzip "google.golang.org/grpc/encoding/gzip"
+	"google.golang.org/grpc/metadata"
 )
 
 // ErrRefused is returned when a receiver answered that it does not take the spans, all
@@ -45,16 +48,36 @@ const (
 // most of an answer that is read, in bytes.
 const maxAnswer = 64 << 10
 
+// Access is how a receiver is reached that asks who it is. The zero value is for one that
+// does not.
+type Access struct {
+	TLS           *tls.Config // nil: what the system trusts, where the address is https
+	Authorization string      // the header's value
+}
+
+// Transport is one that shows the certificates.
+func (a Access) Transport() *http.Transport {
+	return &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: a.TLS, ForceAttemptHTTP2: true}
+}
+
+// Authorize adds the header.
+func (a Access) Authorize(r *http.Request) {
+	if a.Authorization != "" {
+		r.Header.Set("Authorization", a.Authorization)
+	}
+}
+
 type httpSender struct {
 	target   string
 	encoding Encoding
 	compress bool
+	access   Access
 	client   *http.Client
 }
 
 // NewHTTP sends to an OTLP HTTP receiver such as "http://127.0.0.1:4318"; /v1/traces is
 // added if the endpoint has no path.
-func NewHTTP(endpoint string, encoding Encoding, compress bool) (Sender, error) {
+func NewHTTP(endpoint string, encoding Encoding, compress bool, access Access) (Sender, error) {
 	if !strings.Contains(endpoint, "://") {
 		endpoint = "http://" + endpoint
 	}
@@ -66,8 +89,8 @@ func NewHTTP(endpoint string, encoding Encoding, compress bool) (Sender, error) 
 		target = target.JoinPath("v1", "traces")
 	}
 	return &httpSender{
-		target: target.String(), encoding: encoding, compress: compress,
-		client: &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{Proxy: http.ProxyFromEnvironment}},
+		target: target.String(), encoding: encoding, compress: compress, access: access,
+		client: &http.Client{Timeout: 30 * time.Second, Transport: access.Transport()},
 	}, nil
 }
 
@@ -90,6 +113,7 @@ func (s *httpSender) Send(ctx context.Context, td ptrace.Traces) error {
 	if err != nil {
 		return fmt.Errorf("send to %s: %w", s.target, err)
 	}
+	s.access.Authorize(post)
 	post.Header.Set("Content-Type", string(s.encoding))
 	if s.compress {
 		post.Header.Set("Content-Encoding", "gzip")
@@ -130,21 +154,30 @@ type grpcSender struct {
 	conn     *grpc.ClientConn
 	client   ptraceotlp.GRPCClient
 	compress bool
+	access   Access
 }
 
-// NewGRPC sends to an OTLP gRPC receiver such as "127.0.0.1:4317", in the clear.
-func NewGRPC(target string, compress bool) (Sender, error) {
-	conn, err := grpc.NewClient(target, grpc.WithTransportCredentials(insecure.NewCredentials()))
+// NewGRPC sends to an OTLP gRPC receiver such as "127.0.0.1:4317", in the clear unless
+// access has settings of TLS.
+func NewGRPC(target string, compress bool, access Access) (Sender, error) {
+	transport := insecure.NewCredentials()
+	if access.TLS != nil {
+		transport = credentials.NewTLS(access.TLS)
+	}
+	conn, err := grpc.NewClient(target, grpc.WithTransportCredentials(transport))
 	if err != nil {
 		return nil, fmt.Errorf("read the endpoint %q: %w", target, err)
 	}
-	return &grpcSender{conn: conn, client: ptraceotlp.NewGRPCClient(conn), compress: compress}, nil
+	return &grpcSender{conn: conn, client: ptraceotlp.NewGRPCClient(conn), compress: compress, access: access}, nil
 }
 
 func (s *grpcSender) Send(ctx context.Context, td ptrace.Traces) error {
 	var opts []grpc.CallOption
 	if s.compress {
 		opts = append(opts, grpc.UseCompressor(grpcgzip.Name))
+	}
+	if s.access.Authorization != "" {
+		ctx = metadata.AppendToOutgoingContext(ctx, "authorization", s.access.Authorization)
 	}
 	ack, err := s.client.Export(ctx, ptraceotlp.NewExportRequestFromTraces(td), opts...)
 	if err != nil {

@@ -60,11 +60,11 @@ func senders(t *testing.T, grpc, web string) map[string]replay.Sender {
 	}
 	for _, zip := range []bool{false, true} {
 		suffix := map[bool]string{true: " with gzip"}[zip]
-		sender, err := replay.NewGRPC(grpc, zip)
+		sender, err := replay.NewGRPC(grpc, zip, replay.Access{})
 		add("gRPC"+suffix, sender, err)
-		sender, err = replay.NewHTTP("http://"+web, replay.Protobuf, zip)
+		sender, err = replay.NewHTTP("http://"+web, replay.Protobuf, zip, replay.Access{})
 		add("HTTP protobuf"+suffix, sender, err)
-		sender, err = replay.NewHTTP(web+"/v1/traces", replay.JSON, zip)
+		sender, err = replay.NewHTTP(web+"/v1/traces", replay.JSON, zip, replay.Access{})
 		add("HTTP JSON"+suffix, sender, err)
 	}
 	return all
@@ -104,11 +104,11 @@ func TestAnAnswerThatIsNoOTLPIsNoAcknowledgement(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("welcome")) }))
 	defer server.Close()
 	for _, encoding := range []replay.Encoding{replay.Protobuf, replay.JSON} {
-		sender, err := replay.NewHTTP(server.URL, encoding, false)
+		sender, err := replay.NewHTTP(server.URL, encoding, false, replay.Access{})
 		require.NoError(t, err)
 		require.ErrorIs(t, sender.Send(t.Context(), ptrace.NewTraces()), replay.ErrRefused)
 		require.NoError(t, sender.Close())
 	}
-	_, err := replay.NewHTTP("ftp://here", replay.Protobuf, false)
+	_, err := replay.NewHTTP("ftp://here", replay.Protobuf, false, replay.Access{})
 	require.ErrorContains(t, err, "http://127.0.0.1:4318")
 }
