@@ -320,6 +320,22 @@ func TestTheReadOnlyUserReadsOnly(t *testing.T) {
 	}
 }
 
+// A reader's question leaves room for what is written, and cannot take more by its settings.
+func TestTheReadOnlyUserIsBounded(t *testing.T) {
+	e := enginetest.Start(t, engine.Options{MemoryLimit: 1 << 30, ReadOnly: &engine.ReadOnlyUser{Name: "grafana", Password: "p"}})
+	conn := open(t, as(e, "grafana", "p"))
+	const hungry = "SELECT length(groupArray(number)) FROM system.numbers_mt LIMIT 1 SETTINGS max_bytes_ratio_before_external_group_by = 0"
+	requireCode(t, conn.Exec(context.Background(), hungry), memoryLimitError, "a quarter of the engine's memory")
+	require.Equal(t, uint64(60), one[uint64](t, conn, "SELECT toUInt64(getSetting('max_execution_time'))"))
+	exec(t, conn, "SELECT 1 SETTINGS max_execution_time = 120, max_memory_usage = 1000000")
+	for _, setting := range []string{"max_execution_time = 121", "max_execution_time = 0", "max_memory_usage = 0", "max_memory_usage = 300000000",
+		"max_memory_usage_for_user = 0", "max_concurrent_queries_for_user = 33", "readonly = 0"} {
+		var ex *clickhouse.Exception
+		require.ErrorAs(t, conn.Exec(context.Background(), "SELECT 1 SETTINGS "+setting), &ex, setting)
+		require.Contains(t, []int32{452 /* SETTING_CONSTRAINT_VIOLATION */, 164 /* READONLY */}, ex.Code, "%s: %v", setting, ex)
+	}
+}
+
 func TestTheMemoryLimitHolds(t *testing.T) {
 	e := enginetest.Start(t, engine.Options{MemoryLimit: 300 << 20})
 	conn := open(t, e.ClientOptions())

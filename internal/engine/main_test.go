@@ -20,6 +20,9 @@ func TestMain(m *testing.M) {
 	if dir := os.Getenv(parentEnv); dir != "" {
 		parentMain(dir)
 	}
+	if task := os.Getenv(strangerEnv); task != "" {
+		strangerMain(task)
+	}
 	goleak.VerifyTestMain(m)
 }
 

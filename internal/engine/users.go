@@ -55,6 +55,12 @@ func writeFile(path string, data []byte) error {
 	return os.Rename(f.Name(), path)
 }
 
+// Limits of the read-only user: of one query, and of all its queries at once.
+const (
+	readerSeconds = 60
+	readerQueries = 32
+)
+
 // usersConfig is the users file of ClickHouse.
 //
 // The library logs its own session in as a passwordless "default", which so
@@ -79,8 +85,27 @@ func usersConfig(o Options, pw string) []byte {
 <poll_interval>1</poll_interval>
 </default>
 <boot><max_sessions_for_user>1</max_sessions_for_user></boot>
-<reader><readonly>2</readonly></reader>
-</profiles>
+`)
+	// What a reader asks must leave room for what is written. It may set lower limits
+	// for its queries, and no higher ones.
+	b.WriteString("<reader>\n<readonly>2</readonly>\n")
+	var constraints strings.Builder
+	for _, limit := range []struct {
+		name    string
+		value   int64
+		highest int64
+	}{
+		{"max_execution_time", readerSeconds, 2 * readerSeconds}, // seconds; clients add some to their own timeout
+		{"max_memory_usage", o.MemoryLimit / 4, o.MemoryLimit / 4},
+		{"max_memory_usage_for_user", o.MemoryLimit / 2, o.MemoryLimit / 2},
+		{"max_concurrent_queries_for_user", readerQueries, readerQueries},
+	} {
+		fmt.Fprintf(&b, "<%s>%d</%s>\n", limit.name, limit.value, limit.name)
+		// Zero would mean no limit.
+		fmt.Fprintf(&constraints, "<%s><min>1</min><max>%d</max></%s>\n", limit.name, limit.highest, limit.name)
+	}
+	b.WriteString("<constraints>\n" + constraints.String() + "</constraints>\n</reader>\n")
+	b.WriteString(`</profiles>
 <quotas><default/></quotas>
 <users>
 <default>
