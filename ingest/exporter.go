@@ -6,15 +6,19 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
+	"slices"
 	"sync"
+	"syscall"
 	"time"
 
 	"go.opentelemetry.io/collector/component"
-	"go.opentelemetry.io/collector/consumer/consumererror"
 	"go.opentelemetry.io/collector/exporter"
 	"go.opentelemetry.io/collector/pdata/ptrace"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
 	"go.uber.org/zap"
 
+	"github.com/retryledger/retryledger/ingest/deadletter"
 	"github.com/retryledger/retryledger/ingest/dialect"
 	"github.com/retryledger/retryledger/ingest/journal"
 	"github.com/retryledger/retryledger/internal/ledgerstore"
@@ -53,12 +57,14 @@ type ledgerExporter struct {
 	normalise normaliseFunc
 	inserter  inserter // nil: the store's
 
+	dir     string // of the journal
 	journal *journal.Journal
-	dead    *deadLetterFile
+	dead    *deadletter.File
 	writer  *writer
+	told    told
 
-	stopVitals context.CancelFunc
-	measuring  sync.WaitGroup
+	stopBackground context.CancelFunc
+	background     sync.WaitGroup
 }
 
 func newExporter(set exporter.Settings, cfg *Config) (*ledgerExporter, error) {
@@ -91,7 +97,8 @@ func (e *ledgerExporter) start(ctx context.Context, host component.Host) error {
 		dir = filepath.Join(s.DataDir(), name)
 	}
 	const mib = 1 << 20
-	e.dead = newDeadLetterFile(dir, e.cfg.DeadLetters.MaxSizeMiB*mib)
+	e.dir = dir
+	e.dead = deadletter.New(dir, e.cfg.DeadLetters.MaxSizeMiB*mib)
 	e.journal, err = journal.Open(journal.Options{
 		Dir:           dir,
 		MaxBytes:      e.cfg.Journal.MaxSizeMiB * mib,
@@ -108,93 +115,207 @@ func (e *ledgerExporter) start(ctx context.Context, host component.Host) error {
 	if err := e.telemetry.observe(e.journal, e.now); err != nil {
 		return errors.Join(err, e.journal.Close())
 	}
-	e.writer = newWriter(e.cfg.Writer, e.journal, e.inserter, e.dead, e.telemetry, e.logger, e.now)
+	e.writer = newWriter(e.cfg.Writer, e.journal, e.inserter, e.addLetters, e.telemetry, e.logger, e.now)
 	e.writer.report = statusReporter(host)
 	e.writer.start() //nolint:contextcheck // the writer outlives the start
-	vitals, stop := context.WithCancel(context.WithoutCancel(ctx))
-	e.stopVitals = stop
-	e.measuring.Go(func() { e.telemetry.vitals.Run(vitals, s.Conn, e.logger) })
+	background, stop := context.WithCancel(context.WithoutCancel(ctx))
+	e.stopBackground = stop
+	e.background.Go(func() { e.telemetry.vitals.Run(background, s.Conn, e.logger) })
+	e.background.Go(func() { e.answerReplays(background) })
 	return nil
 }
 
-// consume acknowledges td when its rows are in the journal.
+// consume acknowledges td when all its rows are in the journal. Otherwise its sender is
+// told to try again, always: what of it is in the journal already counts once.
 func (e *ledgerExporter) consume(ctx context.Context, td ptrace.Traces) error {
-	n := normaliseContained(e.normalise, td, e.now().UnixNano())
-	if n.panics > 0 {
-		e.logger.Error("A dialect failed; the spans are in the dead letters, the rest of the request is kept",
-			zap.Int("spans", n.panics), zap.ByteString("stack", n.stack))
+	receivedNs := e.now().UnixNano()
+	accepted := 0
+	var dead []deadletter.Letter
+	for part := range parts(td, maxPart) {
+		n := normaliseContained(e.normalise, part, receivedNs)
+		if n.panics > 0 {
+			e.logger.Error("A dialect failed; the spans are in the dead letters, the rest of the request is kept",
+				zap.Int("spans", n.panics), zap.ByteString("stack", n.stack))
+		}
+		err := e.keep(ctx, &n)
+		if accepted > 0 && errors.Is(err, journal.ErrFull) {
+			err = e.keepInTime(ctx, &n)
+		}
+		if err != nil {
+			e.refuse(ctx, td.SpanCount(), err)
+			// Receivers answer 503 or UNAVAILABLE, and the sender keeps the spans.
+			return fmt.Errorf("journal the spans: %w", err)
+		}
+		accepted += len(n.spans)
+		dead = append(dead, n.dead...)
 	}
+	e.telemetry.accepted.Add(context.WithoutCancel(ctx), int64(accepted))
+	e.telemetry.vitals.Add(schema.VitalSpansAccepted, float64(accepted))
+	e.bury(ctx, dead) // only now, or a sender that tries again would bury them again
+	return nil
+}
+
+// waitForRoom is how long a request that is partly in the journal waits for the writer.
+const waitForRoom = 10 * time.Second
+
+// keepInTime keeps n when the writer has made room for it: a request that is larger than
+// what the journal has free would otherwise begin anew each time it is sent.
+func (e *ledgerExporter) keepInTime(ctx context.Context, n *normalised) error {
+	const look = 50 * time.Millisecond
+	ticker := time.NewTicker(look)
+	defer ticker.Stop()
+	deadline := time.NewTimer(waitForRoom)
+	defer deadline.Stop()
+	for {
+		select {
+		case <-ticker.C:
+		case <-deadline.C:
+			return e.keep(ctx, n)
+		case <-ctx.Done():
+			return fmt.Errorf("wait for room in the journal: %w", ctx.Err())
+		}
+		if err := e.keep(ctx, n); !errors.Is(err, journal.ErrFull) {
+			return err
+		}
+	}
+}
+
+// keep appends rows to the journal. What no journal of this size can hold goes to the
+// dead letters: its sender could try for ever.
+func (e *ledgerExporter) keep(ctx context.Context, n *normalised) error {
 	err := e.journal.Append(ctx, n.spans)
 	if errors.Is(err, journal.ErrRowTooLarge) {
 		n.dropTooLarge()
 		err = e.journal.Append(ctx, n.spans)
 	}
-	if err != nil {
-		e.telemetry.refused.Add(context.WithoutCancel(ctx), int64(td.SpanCount()))
-		e.telemetry.vitals.Add(schema.VitalSpansRefused, float64(td.SpanCount()))
-		if errors.Is(err, journal.ErrTooLarge) {
-			return consumererror.NewPermanent(fmt.Errorf("journal the spans: %w", err))
-		}
-		// Anything else may pass: receivers answer 503 or UNAVAILABLE, and the
-		// sender keeps the spans and tries again.
-		return fmt.Errorf("journal the spans: %w", err)
+	if !errors.Is(err, journal.ErrTooLarge) {
+		return err
 	}
-	e.telemetry.accepted.Add(context.WithoutCancel(ctx), int64(len(n.spans)))
-	e.telemetry.vitals.Add(schema.VitalSpansAccepted, float64(len(n.spans)))
-	e.bury(ctx, n.dead) // only now, or a sender that tries again would bury them again
+	if len(n.spans) == 1 {
+		n.tooLarge(&n.spans[0], err)
+		n.spans = nil
+		return nil
+	}
+	middle := len(n.spans) / 2
+	halves := [2]normalised{{spans: slices.Clone(n.spans[:middle])}, {spans: slices.Clone(n.spans[middle:])}}
+	for i := range halves {
+		if err := e.keep(ctx, &halves[i]); err != nil {
+			return err
+		}
+	}
+	n.spans = slices.Concat(halves[0].spans, halves[1].spans)
+	n.dead = slices.Concat(n.dead, halves[0].dead, halves[1].dead)
 	return nil
 }
 
-// dropTooLarge moves the rows that no journal can hold to the dead letters.
-func (out *normalised) dropTooLarge() {
-	kept := out.spans[:0]
-	for i := range out.spans {
-		s := &out.spans[i]
-		if err := journal.CheckRow(s); err != nil {
-			out.dead = append(out.dead, deadLetter{Kind: kindSpan, Reason: err.Error(),
-				TraceID: s.TraceID.String(), SpanID: s.SpanID.String(), Service: bounded(s.Service, schema.MaxName)})
-			continue
-		}
-		kept = append(kept, *s)
+// refuse counts and tells what was not acknowledged.
+func (e *ledgerExporter) refuse(ctx context.Context, spans int, err error) {
+	reason := refusalReason(err)
+	e.telemetry.refused.Add(context.WithoutCancel(ctx), int64(spans), metric.WithAttributes(attribute.String("reason", reason)))
+	e.telemetry.vitals.Add(schema.VitalSpansRefused, float64(spans))
+	if before, due := e.told.due("refused "+reason, spans, e.now()); due {
+		e.logger.Warn("Spans are refused; their senders are told to try again. Nothing that was acknowledged is touched",
+			zap.String("reason", reason), zap.Int("spans", spans), zap.Int("spans_since_last_said", before), zap.Error(err))
 	}
-	out.spans = kept
 }
 
-func bounded(text string, n int) string {
-	if len(text) > n {
-		return text[:n]
+// refusalReason is why the journal did not take rows, in a word that can be counted by.
+func refusalReason(err error) string {
+	switch {
+	case errors.Is(err, journal.ErrDiskLow):
+		return "disk_low"
+	case errors.Is(err, journal.ErrFull):
+		return "journal_full"
+	case errors.Is(err, syscall.ENOSPC):
+		return "disk_full"
+	case errors.Is(err, journal.ErrClosed):
+		return "shutting_down"
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return "sender_left"
+	default:
+		return "disk_error"
 	}
-	return text
 }
 
 // bury counts and keeps dead letters of spans. Not being able to keep them is
 // no reason to refuse what can be kept.
-func (e *ledgerExporter) bury(ctx context.Context, letters []deadLetter) {
-	if len(letters) == 0 {
-		return
-	}
-	spans := 0
+func (e *ledgerExporter) bury(ctx context.Context, letters []deadletter.Letter) {
 	for i := range letters {
 		letters[i].Time = e.now().UTC()
-		spans += max(1, letters[i].Count)
+		l := &letters[i]
+		e.telemetry.addDeadLetters(context.WithoutCancel(ctx), l.Kind, l.Cause, l.Items())
+		if before, due := e.told.due("dead "+string(l.Cause), l.Items(), e.now()); due {
+			e.logger.Warn("Spans cannot be kept and are in the dead letters; the rest of their request is kept",
+				zap.String("reason", l.Reason), zap.String("service", l.Service), zap.Int("spans", l.Items()),
+				zap.Int("spans_since_last_said", before), zap.String("file", e.dead.Path()))
+		}
 	}
-	e.telemetry.addDeadLetters(context.WithoutCancel(ctx), kindSpan, spans)
-	e.logger.Warn("Some spans cannot be kept", zap.Int("spans", spans),
-		zap.String("first_reason", letters[0].Reason), zap.String("file", e.dead.path))
-	if err := e.dead.add(letters...); err != nil {
-		e.logger.Error("The dead letters could not be written", zap.Error(err))
+	if err := e.addLetters(letters...); err != nil { //nolint:contextcheck // counting has no request
+		lost := 0
+		for i := range letters {
+			lost += letters[i].Items()
+		}
+		e.telemetry.addLostLetters(lost, "unwritten") //nolint:contextcheck // counting has no request
+		e.logger.Error("The dead letters could not be written; nothing but the count is left of these spans", zap.Int("spans", lost), zap.Error(err))
 	}
+}
+
+// addLetters writes letters, and tells when older ones had to go for them.
+func (e *ledgerExporter) addLetters(letters ...deadletter.Letter) error {
+	displaced, err := e.dead.Add(letters...)
+	if displaced > 0 {
+		e.telemetry.addLostLetters(displaced, "displaced")
+		e.logger.Warn("The oldest dead letters were given up for newer ones; dead_letters::max_size_mib says how much is kept",
+			zap.Int("items", displaced), zap.String("file", e.dead.Path()))
+	}
+	return err
 }
 
 // damaged is told of damage in the journal.
 func (e *ledgerExporter) damaged(d journal.Damage) {
-	e.telemetry.addDeadLetters(context.Background(), kindJournal, 1)
+	e.telemetry.addDeadLetters(context.Background(), deadletter.KindJournal, deadletter.CauseDamage, 1)
 	e.logger.Error("A part of the journal is damaged and was passed over; its segment will be kept in the folder set-aside",
 		zap.String("segment", d.Segment), zap.Int64("offset", d.Offset), zap.Int64("bytes", d.Length), zap.Error(d.Reason))
-	err := e.dead.add(deadLetter{Time: e.now().UTC(), Kind: kindJournal, Reason: d.Reason.Error(),
+	err := e.addLetters(deadletter.Letter{Time: e.now().UTC(), Kind: deadletter.KindJournal, Cause: deadletter.CauseDamage, Reason: d.Reason.Error(),
 		Segment: d.Segment, Offset: d.Offset, Length: d.Length})
 	if err != nil {
+		e.telemetry.addLostLetters(1, "unwritten")
 		e.logger.Error("The dead letters could not be written", zap.Error(err))
+	}
+}
+
+// lookForReplay is the time between two looks for a request to replay dead letters.
+const lookForReplay = time.Second
+
+// answerReplays replays dead letters when an operator asks for it, until ctx ends.
+func (e *ledgerExporter) answerReplays(ctx context.Context) {
+	ticker := time.NewTicker(lookForReplay)
+	defer ticker.Stop()
+	for {
+		if id, asked := deadletter.Requested(e.dir); asked {
+			e.replay(ctx, id)
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (e *ledgerExporter) replay(ctx context.Context, id string) {
+	taken, kept, err := e.dead.Replay(func(rows []schema.Span) error { return e.journal.Append(ctx, rows) })
+	a := deadletter.Answer{ID: id, Time: e.now().UTC(), Replayed: taken, Kept: kept}
+	if err != nil {
+		if ctx.Err() != nil {
+			return // the next start takes the request up again
+		}
+		a.Error = err.Error()
+	}
+	e.telemetry.replayed.Add(context.WithoutCancel(ctx), int64(taken))
+	e.logger.Warn("Dead letters were replayed because of a request", zap.Int("rows", taken), zap.Int("kept", kept), zap.Error(err))
+	if err := deadletter.Respond(e.dir, a); err != nil {
+		e.logger.Error("A replay of dead letters could not be answered", zap.Error(err))
 	}
 }
 
@@ -203,8 +324,8 @@ func (e *ledgerExporter) shutdown(ctx context.Context) error {
 	if e.journal == nil {
 		return nil // never started
 	}
-	e.stopVitals()
-	e.measuring.Wait()
+	e.stopBackground()
+	e.background.Wait()
 	e.writer.stop(ctx)
-	return errors.Join(e.telemetry.stop(), e.journal.Close(), e.dead.close())
+	return errors.Join(e.telemetry.stop(), e.journal.Close(), e.dead.Close())
 }

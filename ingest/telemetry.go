@@ -3,24 +3,19 @@ package ingest
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
+	"github.com/retryledger/retryledger/ingest/deadletter"
 	"github.com/retryledger/retryledger/ingest/journal"
 	"github.com/retryledger/retryledger/internal/vitals"
 	"github.com/retryledger/retryledger/schema"
 )
 
 const scopeName = "github.com/retryledger/retryledger/ingest"
-
-// Kinds of dead letters.
-const (
-	kindSpan    = "span"    // a span that could not be read
-	kindRow     = "row"     // a row that the store refuses
-	kindJournal = "journal" // a damaged stretch of the journal
-)
 
 // telemetry is what the exporter says about itself.
 type telemetry struct {
@@ -29,6 +24,8 @@ type telemetry struct {
 	inserted    metric.Int64Counter
 	retries     metric.Int64Counter
 	deadLetters metric.Int64Counter
+	lostLetters metric.Int64Counter
+	replayed    metric.Int64Counter
 	insertTime  metric.Float64Histogram
 	vitals      *vitals.Log // the same, kept in the store
 
@@ -45,10 +42,12 @@ func newTelemetry(provider metric.MeterProvider) (*telemetry, error) {
 		return c
 	}
 	t.accepted = counter("retryledger_ingest_spans_accepted", "{span}", "Spans that were acknowledged: their rows are in the journal.")
-	t.refused = counter("retryledger_ingest_spans_refused", "{span}", "Spans that were not acknowledged because the journal could not take them; senders are told to try again.")
+	t.refused = counter("retryledger_ingest_spans_refused", "{span}", "Spans that were not acknowledged because the journal could not take them, by reason; senders are told to try again.")
 	t.inserted = counter("retryledger_ingest_rows_inserted", "{row}", "Rows that the store has taken.")
 	t.retries = counter("retryledger_ingest_insert_retries", "{insert}", "Inserts that failed and are tried again.")
-	t.deadLetters = counter("retryledger_ingest_dead_letters", "{item}", "Spans, rows and stretches of the journal that could not be kept, by kind.")
+	t.deadLetters = counter("retryledger_ingest_dead_letters", "{item}", "Spans, rows and stretches of the journal that could not be kept, by kind and cause.")
+	t.lostLetters = counter("retryledger_ingest_dead_letters_lost", "{item}", "Dead letters that could not be written, or were displaced by newer ones, by reason.")
+	t.replayed = counter("retryledger_ingest_dead_letters_replayed", "{row}", "Rows of dead letters that were taken again because somebody asked for it.")
 	var err error
 	t.insertTime, err = t.meter.Float64Histogram("retryledger_ingest_insert_duration", metric.WithUnit("s"),
 		metric.WithDescription("How long an insert took, failed ones included."),
@@ -105,9 +104,44 @@ func (t *telemetry) stop() error {
 	return t.registration.Unregister()
 }
 
-func (t *telemetry) addDeadLetters(ctx context.Context, kind string, n int) {
-	if n > 0 {
-		t.deadLetters.Add(ctx, int64(n), metric.WithAttributes(attribute.String("kind", kind)))
-		t.vitals.Add(schema.VitalDeadLetters, float64(n))
+func (t *telemetry) addDeadLetters(ctx context.Context, kind deadletter.Kind, cause deadletter.Cause, n int) {
+	t.deadLetters.Add(ctx, int64(n), metric.WithAttributes(attribute.String("kind", string(kind)), attribute.String("cause", string(cause))))
+	t.vitals.Add(schema.VitalDeadLetters, float64(n))
+}
+
+func (t *telemetry) addLostLetters(n int, reason string) {
+	t.lostLetters.Add(context.Background(), int64(n), metric.WithAttributes(attribute.String("reason", reason)))
+}
+
+// sayEvery is how often one thing is said in the log.
+const sayEvery = 10 * time.Second
+
+// told remembers what the log said when, so that a flood of one thing is one line now
+// and then. Its keys are words of this package, never of a sender.
+type told struct {
+	mu   sync.Mutex
+	said map[string]saying
+}
+
+type saying struct {
+	at    time.Time
+	since int // things that were not said
+}
+
+// due tells whether a line about n things of key is due, and how many things went unsaid
+// since the last one.
+func (t *told) due(key string, n int, now time.Time) (since int, due bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.said == nil {
+		t.said = make(map[string]saying)
 	}
+	last, ok := t.said[key]
+	if waited := now.Sub(last.at); ok && waited >= 0 && waited < sayEvery {
+		last.since += n
+		t.said[key] = last
+		return 0, false
+	}
+	t.said[key] = saying{at: now}
+	return last.since, true
 }

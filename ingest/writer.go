@@ -15,6 +15,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 	"go.uber.org/zap"
 
+	"github.com/retryledger/retryledger/ingest/deadletter"
 	"github.com/retryledger/retryledger/ingest/journal"
 	"github.com/retryledger/retryledger/schema"
 )
@@ -30,7 +31,7 @@ type writer struct {
 	cfg       WriterConfig
 	journal   *journal.Journal
 	inserter  inserter
-	dead      *deadLetterFile
+	bury      func(...deadletter.Letter) error
 	telemetry *telemetry
 	logger    *zap.Logger
 	now       func() time.Time
@@ -43,8 +44,8 @@ type writer struct {
 	done               chan struct{}
 }
 
-func newWriter(cfg WriterConfig, j *journal.Journal, in inserter, dead *deadLetterFile, t *telemetry, logger *zap.Logger, now func() time.Time) *writer {
-	w := &writer{cfg: cfg, journal: j, inserter: in, dead: dead, telemetry: t, logger: logger, now: now,
+func newWriter(cfg WriterConfig, j *journal.Journal, in inserter, bury func(...deadletter.Letter) error, t *telemetry, logger *zap.Logger, now func() time.Time) *writer {
+	w := &writer{cfg: cfg, journal: j, inserter: in, bury: bury, telemetry: t, logger: logger, now: now,
 		report: func(error) {}, done: make(chan struct{})}
 	w.soft, w.softStop = context.WithCancel(context.Background())
 	w.hard, w.hardStop = context.WithCancel(context.Background())
@@ -311,21 +312,21 @@ func (w *writer) buryRows(refused []refusal) error {
 	if len(refused) == 0 {
 		return nil
 	}
-	letters := make([]deadLetter, len(refused))
+	letters := make([]deadletter.Letter, len(refused))
 	for i, r := range refused {
 		row, err := journal.EncodeRows([]schema.Span{r.row})
 		if err != nil {
 			return fmt.Errorf("encode a row that the store refuses: %w", err)
 		}
-		letters[i] = deadLetter{Time: w.now().UTC(), Kind: kindRow, Reason: r.reason.Error(),
+		letters[i] = deadletter.Letter{Time: w.now().UTC(), Kind: deadletter.KindRow, Cause: deadletter.CauseStoreRefused, Reason: r.reason.Error(),
 			TraceID: r.row.TraceID.String(), SpanID: r.row.SpanID.String(), Service: r.row.Service, Row: row}
 	}
-	if err := w.dead.add(letters...); err != nil {
+	if err := w.bury(letters...); err != nil {
 		return err
 	}
-	w.telemetry.addDeadLetters(context.Background(), kindRow, len(refused))
+	w.telemetry.addDeadLetters(context.Background(), deadletter.KindRow, deadletter.CauseStoreRefused, len(refused))
 	w.logger.Error("The store refuses some rows for good; they are in the dead letters, the rest of the batch is stored",
-		zap.Int("rows", len(refused)), zap.String("file", w.dead.path), zap.Error(refused[0].reason))
+		zap.Int("rows", len(refused)), zap.Error(refused[0].reason))
 	return nil
 }
 

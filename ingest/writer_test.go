@@ -1,12 +1,8 @@
 package ingest
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
-	"os"
-	"path/filepath"
 	"slices"
 	"sync"
 	"testing"
@@ -19,6 +15,7 @@ import (
 	"go.uber.org/zap"
 	"pgregory.net/rapid"
 
+	"github.com/retryledger/retryledger/ingest/deadletter"
 	"github.com/retryledger/retryledger/ingest/journal"
 	"github.com/retryledger/retryledger/schema"
 )
@@ -86,7 +83,8 @@ func refuseBad(bad func(int) bool) func(int, []schema.Span) error {
 
 type rig struct {
 	*writer
-	dir string
+	dir  string
+	dead *deadletter.File
 }
 
 func newRig(t require.TestingT, dir string, in inserter, change func(*WriterConfig)) *rig {
@@ -99,30 +97,26 @@ func newRig(t require.TestingT, dir string, in inserter, change func(*WriterConf
 	if change != nil {
 		change(&cfg)
 	}
-	return &rig{newWriter(cfg, j, in, newDeadLetterFile(dir, 1<<20), tel, zap.NewNop(), time.Now), dir}
+	dead := deadletter.New(dir, 1<<20)
+	bury := func(letters ...deadletter.Letter) error {
+		_, err := dead.Add(letters...)
+		return err
+	}
+	return &rig{newWriter(cfg, j, in, bury, tel, zap.NewNop(), time.Now), dir, dead}
 }
 
 func (r *rig) close(t require.TestingT) {
 	r.stop(context.Background())
 	require.NoError(t, r.journal.Close())
-	require.NoError(t, r.dead.close())
+	require.NoError(t, r.dead.Close())
 }
 
-func readDeadLetters(t require.TestingT, dir string) []deadLetter {
-	f, err := os.Open(filepath.Join(dir, deadLettersName))
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	require.NoError(t, err)
-	defer func() { _ = f.Close() }()
-	var out []deadLetter
-	lines := bufio.NewScanner(f)
-	lines.Buffer(nil, 1<<20)
-	for lines.Scan() {
-		var l deadLetter
-		require.NoError(t, json.Unmarshal(lines.Bytes(), &l))
+func readDeadLetters(t require.TestingT, dir string) []deadletter.Letter {
+	var out []deadletter.Letter
+	require.NoError(t, deadletter.Read(dir, func(l deadletter.Letter) error {
 		out = append(out, l)
-	}
+		return nil
+	}))
 	return out
 }
 

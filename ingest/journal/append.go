@@ -168,8 +168,8 @@ func (j *Journal) commit(group []*request) {
 			continue
 		}
 		if j.opts.MinFreeBytes > 0 && free < j.opts.MinFreeBytes+uint64(n) {
-			r.result <- fmt.Errorf("%w: the disk of %s has %d MiB free and must keep %d MiB (journal::min_free_disk_mib); free some space",
-				ErrFull, j.opts.Dir, free>>20, j.opts.MinFreeBytes>>20)
+			r.result <- fmt.Errorf("%w: %s has %d MiB free and must keep %d MiB (journal::min_free_disk_mib); free some space",
+				ErrDiskLow, j.opts.Dir, free>>20, j.opts.MinFreeBytes>>20)
 			continue
 		}
 		if total+n > j.opts.MaxBytes {

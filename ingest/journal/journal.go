@@ -42,6 +42,8 @@ var (
 	// ErrFull is returned when the byte cap is reached, or the disk has less
 	// free space than it must keep. Nothing was kept; try again later.
 	ErrFull = errors.New("the journal is full")
+	// ErrDiskLow is the ErrFull of a disk that has less free space than it must keep.
+	ErrDiskLow = fmt.Errorf("%w: the disk is low", ErrFull)
 	// ErrClosed is returned after Close.
 	ErrClosed = errors.New("the journal is closed")
 	// ErrInUse is returned when another process holds the directory.

@@ -5,51 +5,18 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 
 	"github.com/gofrs/flock"
+
+	"github.com/retryledger/retryledger/internal/datadir"
 )
-
-const appName = "retryledger"
-
-// defaultDataDir is retryledger in the folder where the user's programs keep data.
-func defaultDataDir() (string, error) {
-	return dataDirOn(runtime.GOOS, os.Getenv, os.UserHomeDir)
-}
-
-func dataDirOn(goos string, getenv func(string) string, home func() (string, error)) (string, error) {
-	switch goos {
-	case "windows":
-		if dir := getenv("LOCALAPPDATA"); dir != "" {
-			return filepath.Join(dir, appName), nil
-		}
-	case "darwin", "ios":
-	default:
-		// By the XDG specification a relative path is to be ignored.
-		if dir := getenv("XDG_DATA_HOME"); filepath.IsAbs(dir) {
-			return filepath.Join(dir, appName), nil
-		}
-	}
-	dir, err := home()
-	if err != nil {
-		return "", fmt.Errorf("find a folder for the data: %w; name one with data_dir of the extension %s", err, Type)
-	}
-	switch goos {
-	case "windows":
-		return filepath.Join(dir, "AppData", "Local", appName), nil
-	case "darwin", "ios":
-		return filepath.Join(dir, "Library", "Application Support", appName), nil
-	default:
-		return filepath.Join(dir, ".local", "share", appName), nil
-	}
-}
 
 // openDataDir creates the folder and locks it for this collector.
 func openDataDir(dir string) (path string, lock *flock.Flock, err error) {
 	if dir == "" {
-		if dir, err = defaultDataDir(); err != nil {
-			return "", nil, err
+		if dir, err = datadir.Default(); err != nil {
+			return "", nil, fmt.Errorf("%w; name one with data_dir of the extension %s", err, Type)
 		}
 	}
 	if strings.HasPrefix(dir, "~"+string(filepath.Separator)) {
