@@ -17,18 +17,12 @@ func (a *account) placeViolations() {
 		node, key, dir string
 	}
 	var seen map[once]bool
-	var byStep map[string][]*execution
+	var steps violatedSteps
 	for _, n := range a.tree.nodes {
 		for _, v := range n.Violations {
 			e := enclosingStep(n, v.Node)
 			if e == nil {
-				if byStep == nil {
-					byStep = make(map[string][]*execution)
-					for _, g := range a.bySteps(none) {
-						byStep[g.name] = g.executions
-					}
-				}
-				e = executionAt(byStep[v.Node], n.TraceID, v.TimeNs)
+				e = steps.of(a, v.Node)[n.TraceID].at(v.TimeNs)
 			}
 			if e != nil {
 				e.violated = true
@@ -54,24 +48,6 @@ func enclosingStep(n *node, step string) *execution {
 		}
 	}
 	return nil
-}
-
-// executionAt is the execution (of one step, in time's order) open at an instant, else the last before it.
-func executionAt(list []*execution, trace schema.TraceID, instant int64) *execution {
-	var open, before *execution
-	for _, e := range list {
-		if e.trace != trace || e.view || e.start > instant {
-			continue
-		}
-		if e.end >= instant {
-			open = e
-		}
-		before = e
-	}
-	if open != nil {
-		return open
-	}
-	return before
 }
 
 // judge decides how an execution ended, before anyone asks who repeated it.

@@ -136,10 +136,12 @@ func (a *account) findOrphanedExecutions() {
 		}
 		// What an abandoned attempt still does when its run is over has no parent at all.
 		if n.ParentID.IsZero() {
-			if late := lateFor(n, abandoned[n.task.anywhere]); late != nil {
-				late.members = append(late.members, n)
-				n.home = late
-				continue
+			if attempts := abandoned[n.task.anywhere]; attempts != nil {
+				if late := attempts.before(n.StartNs, n.TraceID); late != nil {
+					late.members = append(late.members, n)
+					n.home = late
+					continue
+				}
 			}
 		}
 		e := lastBefore(n.task.executions, n.StartNs)
@@ -175,30 +177,6 @@ func (a *account) findOrphanedExecutions() {
 			}
 		}
 	}
-}
-
-// abandonedByTask are the executions that did not end well, of each task wherever it
-// ran: to visit the traces that have it for each late span costs their square.
-func abandonedByTask(executions []*execution) map[*task][]*execution {
-	found := make(map[*task][]*execution)
-	for _, e := range executions {
-		if e.task != nil && e.node != nil && (e.node.Failed || e.node.Flow == schema.FlowCancelled) {
-			found[e.task.anywhere] = append(found[e.task.anywhere], e)
-		}
-	}
-	return found
-}
-
-// lateFor is the last of abandoned executions, in another trace than n's, that had begun
-// before n did.
-func lateFor(n *node, abandoned []*execution) *execution {
-	var best *execution
-	for _, e := range abandoned {
-		if e.trace != n.TraceID && e.start <= n.StartNs && (best == nil || e.start > best.start) {
-			best = e
-		}
-	}
-	return best
 }
 
 // lastBefore is the execution, of a list in time's order, that had begun last at an
