@@ -78,13 +78,15 @@ type account struct {
 	sites       []sitePlace         // of the spans of the tree, once somebody asked
 	failedModel map[*execution]bool // a model call in it failed
 	ended       runEnd
-	over        map[schema.TraceID]bool // traces in which no step will be entered again
+	allOver     bool                    // in no trace will a step be entered again
+	over        map[schema.TraceID]bool // else those in which none will
+	working     map[schema.TraceID]bool // traces that hold work or a flag, once somebody asked for more than the last
 	violations  violations
 }
 
 func accountRun(group *runGroup, opts Options) Run {
 	a := &account{opts: opts, group: group}
-	a.tree = plant(group.spanList, opts)
+	a.tree = plant(group.spanList, len(group.traces), opts)
 	a.findExecutions()
 	a.observe()
 	a.findLimits()

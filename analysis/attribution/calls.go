@@ -1,6 +1,7 @@
 package attribution
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/retryledger/retryledger/schema"
@@ -30,13 +31,16 @@ type callAttempt struct {
 	wasted     bool
 	wastedNs   int64
 	index      int
+	following  *callAttempt // of its operation
 }
 
 // operation is something wanted done once: its attempts in order.
 type operation struct {
 	exec     *execution
 	grain    Grain
-	attempts []*callAttempt
+	first    *callAttempt // of its attempts, each of which knows the following: lists are joined at no cost
+	last     *callAttempt
+	count    int        // of its attempts
 	merged   *operation // where its attempts went
 	limit    int
 	index    int    // in Run.Operations
@@ -48,11 +52,61 @@ type operation struct {
 	tries     [2]int     // in the layers transport and call
 }
 
+// resolve is the operation that has o's attempts now.
 func (o *operation) resolve() *operation {
-	for o.merged != nil {
-		o = o.merged
+	if o.merged == nil {
+		return o
 	}
-	return o
+	return o.resolveMerged()
+}
+
+// resolveMerged shortens the way for whoever asks next: nested repeats merge once per level.
+func (o *operation) resolveMerged() *operation {
+	last := o
+	for last.merged != nil {
+		last = last.merged
+	}
+	for o.merged != nil {
+		o, o.merged = o.merged, last
+	}
+	return last
+}
+
+// attempts are the attempts of o, in order.
+func (o *operation) attempts(yield func(*callAttempt) bool) {
+	for c := o.first; c != nil; c = c.following {
+		if !yield(c) {
+			return
+		}
+	}
+}
+
+// sort puts the attempts in time's order, those of one instant as they are.
+func (o *operation) sort() {
+	sorted := true
+	for c := o.first; sorted && c.following != nil; c = c.following {
+		sorted = c.start <= c.following.start
+	}
+	if sorted {
+		return
+	}
+	all := slices.AppendSeq(make([]*callAttempt, 0, o.count), o.attempts)
+	slices.SortStableFunc(all, func(x, y *callAttempt) int { return cmp.Compare(x.start, y.start) })
+	o.first, o.last, o.count = nil, nil, 0
+	for _, c := range all {
+		c.following = nil
+		o.add(c)
+	}
+}
+
+func (o *operation) add(c *callAttempt) {
+	if o.last == nil {
+		o.first = c
+	} else {
+		o.last.following = c
+	}
+	o.last = c
+	o.count++
 }
 
 // absorb moves other's attempts to o: they were attempts of one thing.
@@ -60,12 +114,20 @@ func (o *operation) absorb(other *operation) {
 	if other = other.resolve(); other == o {
 		return
 	}
-	o.attempts = append(o.attempts, other.attempts...)
+	if other.first != nil {
+		if o.last == nil {
+			o.first = other.first
+		} else {
+			o.last.following = other.first
+		}
+		o.last = other.last
+		o.count += other.count
+	}
 	if other.grain == GrainCall {
 		o.grain = GrainCall // what a chain wraps says what it is
 	}
 	o.limit = max(o.limit, other.limit)
-	other.attempts, other.merged = nil, o
+	other.first, other.last, other.count, other.merged = nil, nil, 0, o
 }
 
 // findCalls finds the attempts below steps, and which of them repeat or replace others.
@@ -91,25 +153,36 @@ func (a *account) findCalls() {
 		a.lead(n)
 	}
 	for _, e := range a.executions {
-		// Spans without a common parent in the tree: siblings by the parent they name.
-		var byParent map[schema.SpanID][]*node
-		var order []schema.SpanID
-		for _, m := range e.members {
-			if m.parent == nil {
-				if byParent == nil {
-					byParent = make(map[schema.SpanID][]*node)
-				}
-				if _, ok := byParent[m.ParentID]; !ok {
-					order = append(order, m.ParentID)
-				}
-				byParent[m.ParentID] = append(byParent[m.ParentID], m)
+		a.relateRootless(e)
+	}
+}
+
+// relateRootless relates the spans of an execution that have no common parent in the
+// tree: siblings by the parent they name.
+func (a *account) relateRootless(e *execution) {
+	if len(e.members) == 1 {
+		if e.members[0].parent == nil {
+			a.relate(e.members, nil)
+		}
+		return
+	}
+	var byParent map[schema.SpanID][]*node
+	var order []schema.SpanID
+	for _, m := range e.members {
+		if m.parent == nil {
+			if byParent == nil {
+				byParent = make(map[schema.SpanID][]*node)
 			}
+			if _, ok := byParent[m.ParentID]; !ok {
+				order = append(order, m.ParentID)
+			}
+			byParent[m.ParentID] = append(byParent[m.ParentID], m)
 		}
-		for _, id := range order {
-			siblings := byParent[id]
-			slices.SortFunc(siblings, compareNodes)
-			a.relate(siblings, nil)
-		}
+	}
+	for _, id := range order {
+		siblings := byParent[id]
+		slices.SortFunc(siblings, compareNodes)
+		a.relate(siblings, nil)
 	}
 }
 
@@ -178,7 +251,6 @@ func (a *account) failedCandidates(n *node) []*node {
 type callCell struct {
 	attempt callAttempt
 	op      operation
-	own     [1]*callAttempt
 }
 
 // attemptOf makes a row of n, with an operation of its own until a repeat is found.
@@ -192,9 +264,8 @@ func (a *account) attemptOf(n *node, grain Grain) *callAttempt {
 		node: n, exec: n.exec, grain: grain, start: n.StartNs, end: n.EndNs, ordinal: 1, unit: n,
 		errorClass: n.ErrorClass, httpStatus: int(n.HTTPStatus), failed: n.Failed, evidence: EvidenceStructure,
 	}
-	cell.own[0] = c
 	c.op = &cell.op
-	*c.op = operation{exec: n.exec, grain: grain, attempts: cell.own[:], limit: int(n.AttemptLimit)}
+	*c.op = operation{exec: n.exec, grain: grain, first: c, last: c, count: 1, limit: int(n.AttemptLimit)}
 	if n.AttemptEvidence != "" {
 		c.ordinal, c.evidence = max(1, int(n.stated)), Evidence(n.AttemptEvidence)
 	}
@@ -264,8 +335,8 @@ func (a *account) spanless(e *execution, layer Layer, instant int64, evidence Ev
 		c.op = &operation{exec: e, grain: GrainWork}
 	}
 	c.op = c.op.resolve()
-	c.op.attempts = append(c.op.attempts, c)
-	c.ordinal = len(c.op.attempts)
+	c.op.add(c)
+	c.ordinal = c.op.count
 	a.calls = append(a.calls, c)
 	return c
 }

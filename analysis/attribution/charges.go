@@ -71,7 +71,7 @@ func (e *execution) depth() int {
 func (a *account) chargeStep(list []*execution) {
 	tasks := &a.tree.tasks
 	tasks.begin()
-	var open openExecutions
+	open := openExecutions{numbered: slices.ContainsFunc(list, isNumbered)}
 	for _, e := range list {
 		e.ordinal = max(1, e.attempt)
 		var p *execution // the attempt of its task before it

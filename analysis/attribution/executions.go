@@ -26,7 +26,8 @@ type execution struct {
 	own        *execution // of a view, the first that it contains
 	outer      *execution
 	inner      []*execution
-	members    []*node // the spans that hang directly below it, where it has no span of its own
+	members    []*node  // the spans that hang directly below it, where it has no span of its own
+	member     [1]*node // the place of the first of them
 	start      int64
 	end        int64
 
@@ -147,6 +148,9 @@ func (a *account) add(from execution) *execution {
 
 // join adds a span that hangs directly below e, whose own span never came.
 func (e *execution) join(n *node) {
+	if e.members == nil {
+		e.members = e.member[:0] // nearly always the only one: no allocation
+	}
 	e.members = append(e.members, n)
 	e.start, e.end = min(e.start, n.StartNs), max(e.end, n.EndNs)
 	n.home = e

@@ -50,13 +50,16 @@ type traceFacts struct {
 
 func groupRuns(lists []spanList, opts Options) []*runGroup {
 	traces := make([]*traceFacts, len(lists))
+	facts := make([]traceFacts, len(lists)) // one allocation for all
 	for i, l := range lists {
-		traces[i] = factsOf(l)
-		traces[i].group = i
+		facts[i].gather(l)
+		facts[i].group = i
+		traces[i] = &facts[i]
 	}
 	if len(traces) > 1 {
+		var tasks []string
 		for _, t := range traces {
-			t.listTasks()
+			tasks = t.listTasks(tasks)
 		}
 		joinByRunID(traces, opts)
 		joinByTask(traces)
@@ -65,10 +68,15 @@ func groupRuns(lists []spanList, opts Options) []*runGroup {
 	}
 	groups := make([]*runGroup, len(traces)) // by the anchor
 	members := make([][]spanList, len(traces))
+	sizes := make([]int32, len(traces)) // in traces
+	for i := range traces {
+		sizes[find(traces, i)]++
+	}
 	for i, t := range traces {
 		root := find(traces, i)
 		if groups[root] == nil {
-			groups[root] = &runGroup{joinedBy: "trace"}
+			groups[root] = &runGroup{joinedBy: "trace", traces: make([]schema.TraceID, 0, sizes[root])}
+			members[root] = make([]spanList, 0, sizes[root])
 		}
 		g := groups[root]
 		members[root] = append(members[root], t.spanList)
@@ -102,10 +110,10 @@ func groupRuns(lists []spanList, opts Options) []*runGroup {
 	return out
 }
 
-// factsOf reads what the spans of one trace say of their run.
-func factsOf(list spanList) *traceFacts {
+// gather reads what the spans of one trace say of their run.
+func (t *traceFacts) gather(list spanList) {
 	first := list.spans[0]
-	t := &traceFacts{spanList: list, id: first.TraceID, start: first.StartNs, end: first.EndNs}
+	t.spanList, t.id, t.start, t.end = list, first.TraceID, first.StartNs, first.EndNs
 	for _, s := range list.spans {
 		t.end = max(t.end, s.EndNs)
 		if t.service == "" {
@@ -120,23 +128,26 @@ func factsOf(list spanList) *traceFacts {
 		}
 		t.alone = t.alone || s.StandsAlone()
 	}
-	return t
 }
 
-// listTasks notes the tasks of a trace, by which traces are joined.
-func (t *traceFacts) listTasks() {
+// listTasks notes the tasks of a trace, by which traces are joined, at the end of a
+// list that all traces share, and returns it.
+func (t *traceFacts) listTasks(list []string) []string {
+	from := len(list)
 	for _, s := range t.spans {
 		if s.TaskKey == "" {
 			continue
 		}
 		t.mixed = t.mixed || t.view != "" && t.view != s.Scope
 		t.view = s.Scope
-		if len(t.tasks) == 0 || t.tasks[len(t.tasks)-1] != s.TaskKey {
-			t.tasks = append(t.tasks, s.TaskKey)
+		if len(list) == from || list[len(list)-1] != s.TaskKey {
+			list = append(list, s.TaskKey)
 		}
 	}
-	slices.Sort(t.tasks)
-	t.tasks = slices.Compact(t.tasks)
+	slices.Sort(list[from:])
+	list = list[:from+len(slices.Compact(list[from:]))]
+	t.tasks = list[from:len(list):len(list)]
+	return list
 }
 
 func find(traces []*traceFacts, i int) int {

@@ -1,6 +1,7 @@
 package attribution_test
 
 import (
+	"runtime"
 	"strings"
 	"testing"
 
@@ -97,4 +98,32 @@ func TestCountersOfARunAreBoundedTogether(t *testing.T) {
 	run := theRun(t, account(spans...))
 	assert.Equal(t, 60+60+100_000, len(run.Attempts)) //nolint:testifylint // Len would print them all
 	assert.Empty(t, run.BrokenIdentities())
+}
+
+// nestedRepeats is n/2 levels, each a failed call and the one that repeats it, which
+// holds the next level.
+func nestedRepeats(n int) []schema.Span {
+	spans := []schema.Span{with(span(1, 0, -1, "ask", 0, 50*int64(n)), step("ask"))}
+	for i := range n / 2 {
+		at, above := 4*int64(i), 2*i
+		spans = append(spans, with(span(1, 2*i+1, above, "chat", at, at+1), model("m"), failed("Busy")),
+			with(span(1, 2*i+2, above, "chat", at+2, 40*int64(n)-int64(i)), model("m"), failed("Busy")))
+	}
+	return spans
+}
+
+// What each level adds to the attempts of one operation is not copied level by level.
+func TestNestedRepeatsCostWhatTheirSpansDo(t *testing.T) {
+	allocated := func(n int) float64 {
+		spans := nestedRepeats(n)
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		run := theRun(t, account(spans...))
+		runtime.ReadMemStats(&after)
+		assert.Equal(t, n/2+1, theStep(t, run, "ask").Calls)
+		assert.Equal(t, n/2, *theStep(t, run, "ask").Retries.Call)
+		return float64(after.TotalAlloc - before.TotalAlloc)
+	}
+	allocated(500) // what is made once
+	assert.Less(t, allocated(8_000), 6*allocated(2_000), "four times the spans")
 }

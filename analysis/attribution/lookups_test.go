@@ -71,3 +71,29 @@ func TestAViolationFindsTheLastOpenExecution(t *testing.T) {
 		}
 	})
 }
+
+// The attempts of operations that merge level by level stay in order, and the way to
+// the operation that has them stays short.
+func TestMergedOperationsAreFoundInOneStep(t *testing.T) {
+	const levels = 50
+	var inner, top *operation
+	for i := range levels {
+		c := &callAttempt{ordinal: i}
+		top = &operation{}
+		top.add(c)
+		if inner != nil {
+			top.absorb(inner)
+		} else {
+			inner = top
+		}
+	}
+	assert.Same(t, top, inner.resolve())
+	assert.Same(t, top, inner.merged)
+	assert.Equal(t, levels, top.count)
+	at := levels
+	for c := range top.attempts {
+		at--
+		assert.Equal(t, at, c.ordinal)
+	}
+	assert.Zero(t, at)
+}

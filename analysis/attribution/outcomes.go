@@ -75,22 +75,9 @@ func (a *account) judgeRun() {
 // runRoot is the root span of the run's last trace that holds work. A span whose
 // parent never came is none, unless it says itself that it is the run's top.
 func (a *account) runRoot() *node {
-	working := make(map[schema.TraceID]bool)
-	if len(a.group.traces) > 1 {
-		for _, n := range a.tree.nodes {
-			if n.exec != nil {
-				working[n.TraceID] = true
-			}
-		}
-	}
-	for _, s := range a.tree.facts.speaking {
-		if s.Complete != schema.FlagUnset {
-			working[s.TraceID] = true
-		}
-	}
 	for i := len(a.group.traces) - 1; i >= 0; i-- {
 		trace := a.group.traces[i]
-		if i > 0 && !working[trace] {
+		if i > 0 && !a.worksIn(trace) {
 			continue
 		}
 		var root *node
@@ -105,6 +92,29 @@ func (a *account) runRoot() *node {
 		return root
 	}
 	return nil
+}
+
+// worksIn tells whether a trace of several holds work or a flag. It is asked of the
+// last trace first, which nearly always does: only then is it worth to know of all.
+func (a *account) worksIn(trace schema.TraceID) bool {
+	if a.working == nil {
+		works := func(n *node) bool { return n.exec != nil && n.TraceID == trace }
+		if trace == a.group.traces[len(a.group.traces)-1] && slices.ContainsFunc(a.tree.nodes, works) {
+			return true
+		}
+		a.working = make(map[schema.TraceID]bool)
+		for _, n := range a.tree.nodes {
+			if n.exec != nil {
+				a.working[n.TraceID] = true
+			}
+		}
+		for _, s := range a.tree.facts.speaking {
+			if s.Complete != schema.FlagUnset {
+				a.working[s.TraceID] = true
+			}
+		}
+	}
+	return a.working[trace]
 }
 
 // mayBeRoot tells whether a span at the top of the tree may be the root of its trace.
@@ -257,9 +267,9 @@ func (a *account) stepOutcome(visits []visit) Outcome {
 
 // outcome of a call operation.
 func (o *operation) outcome(ended func(*execution) bool) Outcome {
-	last := o.attempts[len(o.attempts)-1]
+	last := o.last
 	retries, fallbacks := 0, 0
-	for _, c := range o.attempts {
+	for c := range o.attempts {
 		switch c.charge {
 		case "":
 		case ChargeFallback:

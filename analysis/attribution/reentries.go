@@ -1,6 +1,7 @@
 package attribution
 
 import (
+	"math"
 	"slices"
 	"strings"
 )
@@ -9,29 +10,52 @@ import (
 
 // openExecutions are the executions of a step that a later one may repeat, in time's order.
 type openExecutions struct {
-	unsuccessful []*execution // they failed or never ended: any later entry may repeat them
-	all          []*execution // only an entry that states a number may repeat a success
+	unsuccessful []openExecution // they failed or never ended: any later entry may repeat them
+	all          []openExecution // only an entry that states a number may repeat a success
+	numbered     bool            // there are such entries
+}
+
+type openExecution struct {
+	*execution
+	earliest int64 // none that is or stands before it ended earlier
 }
 
 func (o *openExecutions) add(e *execution) {
-	o.all = append(o.all, e)
+	if o.numbered {
+		o.all = withEnd(o.all, e)
+	}
 	if e.failed || e.ending != EndingSucceeded {
-		o.unsuccessful = append(o.unsuccessful, e)
+		o.unsuccessful = withEnd(o.unsuccessful, e)
 	}
 }
+
+func withEnd(list []openExecution, e *execution) []openExecution {
+	earliest := e.end
+	if len(list) > 0 {
+		earliest = min(earliest, list[len(list)-1].earliest)
+	}
+	return append(list, openExecution{e, earliest})
+}
+
+// isNumbered tells an entry that states a number no engine's task tells of.
+func isNumbered(e *execution) bool { return e.task == nil && e.attempt >= 2 }
 
 // maxOpen bounds how far back the repeated execution is looked for, so that the cost
 // of a run stays linear in its size.
 const maxOpen = 512
 
-// candidates visits what e may repeat, the latest first, and forgets what is repeated already.
-func (o *openExecutions) candidates(e *execution, visit func(*execution)) {
+// candidates visits what e may repeat, the latest first, and forgets what is repeated
+// already. What had not ended by an instant need not be visited.
+func (o *openExecutions) candidates(e *execution, by int64, visit func(*execution)) {
 	list := &o.unsuccessful
-	if e.task == nil && e.attempt >= 2 {
+	if isNumbered(e) {
 		list = &o.all
 	}
 	for i, seen := len(*list)-1, 0; i >= 0 && seen < maxOpen; i-- {
-		p := (*list)[i]
+		if (*list)[i].earliest > by {
+			return // nor had any before it
+		}
+		p := (*list)[i].execution
 		if p.next != nil {
 			*list = slices.Delete(*list, i, i+1) // near the end: what is repeated is recent
 			continue
@@ -47,7 +71,7 @@ func (a *account) abandoned(e *execution, open *openExecutions) *execution {
 		return nil
 	}
 	var best *execution
-	open.candidates(e, func(p *execution) {
+	open.candidates(e, math.MaxInt64, func(p *execution) {
 		if best == nil && p.ordinal == e.attempt-1 && p.outer == e.outer && p.trace == e.trace && p.start <= e.start && (e.item() == 0 || p.item() == 0 || e.item() == p.item()) {
 			best = p
 		}
@@ -95,7 +119,7 @@ func workflowAbove(e *execution) *node {
 func (a *account) reentered(e *execution, open *openExecutions) *execution {
 	var best *execution
 	bestScore := -1
-	open.candidates(e, func(p *execution) {
+	open.candidates(e, endedBy(e, a.tree.slack), func(p *execution) {
 		if p.counter || !e.startsAfter(p, a.tree.slack) || a.fannedOut(e, p) || !a.invitesRepeat(e, p) {
 			return
 		}
@@ -121,6 +145,15 @@ func (a *account) reentered(e *execution, open *openExecutions) *execution {
 		}
 	})
 	return best
+}
+
+// endedBy is the last end of what e may start after (startsAfter). Times at the ends of
+// their range would wrap around: nothing is left out then.
+func endedBy(e *execution, slack int64) int64 {
+	if e.start > math.MaxInt64-slack {
+		return math.MaxInt64
+	}
+	return e.start + slack
 }
 
 // otherInput tells two calls of a function for different inputs from a repeat: tasks

@@ -370,8 +370,11 @@ func (a *account) repeat(u, p *node, charge string, evidence Evidence, ordinal i
 	row, before := a.rowOf(u), a.rowOf(p)
 	if op := row.op.resolve(); row.charge != "" && op != before.op.resolve() {
 		// Of several attempts in u it is their first try that repeats p.
-		if i := slices.IndexFunc(op.attempts, func(c *callAttempt) bool { return c.charge == "" }); i >= 0 {
-			row = op.attempts[i]
+		for c := range op.attempts {
+			if c.charge == "" {
+				row = c
+				break
+			}
 		}
 	}
 	if before.unit == before.node {

@@ -16,14 +16,14 @@ func (a *account) settledCall(op *operation) bool {
 			return true // what would repeat it is their common parent's
 		}
 	}
-	if first := op.attempts[0]; first.unit != nil {
+	if first := op.first; first.unit != nil {
 		for n, up := first.unit.parent, 0; n != nil && n.exec == op.exec && up < maxUp; n, up = n.parent, up+1 {
 			if n.RetryWrapper || n.usedUp {
 				return true
 			}
 		}
 	}
-	return a.over[op.exec.trace]
+	return a.isOver(op.exec.trace)
 }
 
 // maxUp bounds how far up a call's wrapper or model is looked for.
@@ -33,17 +33,20 @@ const maxUp = 64
 // a root says so. A step's end around another does not, for it may be entered again,
 // and such a repeat is charged to the innermost step that failed.
 func (a *account) findEnds() {
-	a.over = make(map[schema.TraceID]bool, len(a.group.traces))
-	all := a.ended.complete != schema.FlagUnset || a.ended.cancelled || closes(a.ended.root)
-	for _, t := range a.group.traces {
-		a.over[t] = all
+	a.allOver = a.ended.complete != schema.FlagUnset || a.ended.cancelled || closes(a.ended.root)
+	if a.allOver {
+		return
 	}
+	a.over = make(map[schema.TraceID]bool)
 	for _, r := range a.tree.roots {
 		if a.mayBeRoot(r) && closes(r) {
 			a.over[r.TraceID] = true
 		}
 	}
 }
+
+// isOver tells whether no step of a trace will be entered again.
+func (a *account) isOver(trace schema.TraceID) bool { return a.allOver || a.over[trace] }
 
 // closes tells whether root n's end is the run's: a step that is a trace of its own
 // may be followed by another.

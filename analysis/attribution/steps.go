@@ -186,7 +186,12 @@ func (t *Tokens) add(row *Attempt) {
 }
 
 func (o *operation) hasCall() bool {
-	return slices.ContainsFunc(o.attempts, func(c *callAttempt) bool { return c.grain == GrainCall && c.counted })
+	for c := range o.attempts {
+		if c.grain == GrainCall && c.counted {
+			return true
+		}
+	}
+	return false
 }
 
 // writeVisits adds the visits as operations; they count as the step's operations
@@ -201,7 +206,7 @@ func (a *account) writeVisits(run *Run, s *Step, visits []visit) {
 		last := v.last()
 		op := Operation{
 			Step: s.Step, Grain: GrainExecution, TraceID: last.trace, Outcome: v.outcome(), Attempts: len(v.executions),
-			StartNs: v.start(), EndNs: last.end, CountsInStep: counts, Settled: last.ending != EndingFailed || a.over[last.trace],
+			StartNs: v.start(), EndNs: last.end, CountsInStep: counts, Settled: last.ending != EndingFailed || a.isOver(last.trace),
 		}
 		var classes []string
 		for _, e := range v.executions {

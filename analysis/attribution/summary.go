@@ -1,8 +1,8 @@
 package attribution
 
 import (
-	"bytes"
 	"cmp"
+	"encoding/hex"
 	"math"
 	"slices"
 	"strconv"
@@ -17,12 +17,10 @@ func (a *account) summarise() Run {
 	run := Run{
 		RunID: a.group.runID, JoinedBy: a.group.joinedBy, Completion: a.completion(), Spans: len(a.group.spans),
 		OrphanSpans: a.tree.orphans, EndNs: end.lastEnd, StartNs: a.group.spans[0].StartNs,
-		Steps: []Step{}, ContractViolations: []ContractViolation{}, UnfinishedSteps: []string{}, Dialects: []string{}, TraceIDs: []string{},
+		Steps: []Step{}, ContractViolations: []ContractViolation{}, UnfinishedSteps: []string{}, Dialects: []string{},
 	}
 	run.Quarantined = quarantined(run.Completion)
-	for _, t := range a.group.traces {
-		run.TraceIDs = append(run.TraceIDs, t.String())
-	}
+	run.TraceIDs = traceNames(a.group.traces)
 	a.describe(&run)
 	slices.SortFunc(a.violations.list, func(x, y ContractViolation) int {
 		return cmp.Or(cmp.Compare(x.TimeNs, y.TimeNs), strings.Compare(x.Node, y.Node), strings.Compare(x.Key, y.Key), strings.Compare(x.Direction, y.Direction))
@@ -37,6 +35,21 @@ func (a *account) summarise() Run {
 	a.countDeliveries(&run)
 	run.Warnings = a.warn()
 	return run
+}
+
+// traceNames writes trace ids, all in one text.
+func traceNames(traces []schema.TraceID) []string {
+	const size = 2 * len(schema.TraceID{})
+	text := make([]byte, 0, size*len(traces))
+	for _, t := range traces {
+		text = hex.AppendEncode(text, t[:])
+	}
+	all := string(text)
+	names := make([]string, len(traces))
+	for i := range names {
+		names[i] = all[i*size : (i+1)*size]
+	}
+	return names
 }
 
 // describe takes the run's names from its spans: the root's where it has them, else
@@ -78,20 +91,9 @@ func (a *account) inside(host *execution, at int64) *execution {
 
 // writeRows lists all attempts, by time, each after the one that encloses it.
 func (a *account) writeRows(run *Run) {
-	// What decides the order is gathered first, without pointers.
-	type row struct {
-		start, end int64
-		kind       int   // of one instant, the executions by their depth, then the calls
-		at         int32 // among the executions, and behind them the calls
-	}
-	rows := make([]row, 0, len(a.executions)+len(a.calls))
 	operations := 0
-	for i, e := range a.executions {
-		if e.view {
-			continue
-		}
-		rows = append(rows, row{start: e.start, end: e.end, kind: e.depth(), at: int32(i)})
-		if e.charge == "" && !e.fallback {
+	for _, e := range a.executions {
+		if !e.view && e.charge == "" && !e.fallback {
 			operations++
 		}
 	}
@@ -105,24 +107,13 @@ func (a *account) writeRows(run *Run) {
 	for _, e := range a.executions {
 		e.calls, places = places[:0:e.callCount], places[e.callCount:]
 	}
-	for i, c := range a.calls {
+	for _, c := range a.calls {
 		c.exec.calls = append(c.exec.calls, c)
-		rows = append(rows, row{start: c.start, end: c.end, kind: math.MaxInt, at: int32(len(a.executions) + i)})
-		if c.op.resolve().attempts[0] == c {
+		if c.op.resolve().first == c {
 			operations++
 		}
 	}
-	slices.SortFunc(rows, func(x, y row) int {
-		switch {
-		case x.start != y.start:
-			return cmp.Compare(x.start, y.start)
-		case x.kind != y.kind:
-			return cmp.Compare(x.kind, y.kind)
-		case x.end != y.end:
-			return cmp.Compare(y.end, x.end) // the longer one first
-		}
-		return a.compareRows(x.at, y.at)
-	})
+	rows := a.orderRows()
 	for _, n := range a.tree.nodes { // parents before children
 		if p := n.parent; p != nil && p.exec == n.exec {
 			if n.inside = p.inside; p.attempt != nil && !p.isExecution() {
@@ -130,8 +121,8 @@ func (a *account) writeRows(run *Run) {
 			}
 		}
 	}
-	for i, r := range rows {
-		if e, c := a.rowAt(r.at); e != nil {
+	for i, at := range rows {
+		if e, c := a.rowAt(at); e != nil {
 			e.index = i
 		} else {
 			c.index = i
@@ -139,8 +130,8 @@ func (a *account) writeRows(run *Run) {
 	}
 	run.Attempts = make([]Attempt, 0, len(rows))
 	run.Operations = make([]Operation, 0, operations)
-	for _, r := range rows {
-		e, c := a.rowAt(r.at)
+	for _, at := range rows {
+		e, c := a.rowAt(at)
 		if e != nil {
 			run.Attempts = append(run.Attempts, a.executionRow(e))
 			continue
@@ -154,40 +145,6 @@ func (a *account) writeRows(run *Run) {
 		out.Operation = op.index
 		run.Attempts = append(run.Attempts, out)
 	}
-}
-
-// rowAt is the execution or the call that a row of writeRows stands for.
-func (a *account) rowAt(at int32) (*execution, *callAttempt) {
-	if int(at) < len(a.executions) {
-		return a.executions[at], nil
-	}
-	return nil, a.calls[int(at)-len(a.executions)]
-}
-
-// compareRows orders rows of one instant and length.
-func (a *account) compareRows(x, y int32) int {
-	identity := func(e *execution, c *callAttempt) (trace schema.TraceID, span schema.SpanID, name string) {
-		var n *node
-		if e != nil {
-			trace, n = e.trace, e.node
-		} else {
-			trace, n = c.exec.trace, c.node
-		}
-		if n != nil {
-			span = n.SpanID
-		}
-		return trace, span, rowName(e, c)
-	}
-	trace, span, name := identity(a.rowAt(x))
-	otherTrace, otherSpan, otherName := identity(a.rowAt(y))
-	return cmp.Or(bytes.Compare(trace[:], otherTrace[:]), bytes.Compare(span[:], otherSpan[:]), strings.Compare(name, otherName), cmp.Compare(x, y))
-}
-
-func rowName(e *execution, c *callAttempt) string {
-	if e != nil {
-		return e.step
-	}
-	return string(c.grain) + c.charge
 }
 
 // enclosing is the row of the nearest execution around e that is one.
@@ -280,7 +237,7 @@ func providerOf(n *node) string {
 
 // firstProvider is that of the operation's first attempt that states one.
 func (o *operation) firstProvider() string {
-	for _, c := range o.attempts {
+	for c := range o.attempts {
 		if c.node != nil && c.node.Provider != "" {
 			return c.node.Provider
 		}
@@ -291,15 +248,15 @@ func (o *operation) firstProvider() string {
 func milliseconds(ns int64) float64 { return float64(ns) / 1e6 }
 
 func (a *account) operationRow(op *operation) Operation {
-	slices.SortStableFunc(op.attempts, func(x, y *callAttempt) int { return cmp.Compare(x.start, y.start) })
-	last := op.attempts[len(op.attempts)-1]
+	op.sort()
+	last := op.last
 	out := Operation{
-		Step: op.exec.step, Grain: op.grain, TraceID: op.exec.trace, Attempts: len(op.attempts), Limit: op.limit,
-		StartNs: op.attempts[0].start, EndNs: last.end,
+		Step: op.exec.step, Grain: op.grain, TraceID: op.exec.trace, Attempts: op.count, Limit: op.limit,
+		StartNs: op.first.start, EndNs: last.end,
 		Outcome: op.outcome(func(e *execution) bool { return e.ending == EndingSucceeded || e.handled }),
 	}
-	classes := make([]string, 0, len(op.attempts))
-	for _, c := range op.attempts {
+	classes := make([]string, 0, op.count)
+	for c := range op.attempts {
 		switch c.charge {
 		case "":
 		case ChargeFallback:
@@ -315,7 +272,7 @@ func (a *account) operationRow(op *operation) Operation {
 	}
 	op.provider = op.firstProvider()
 	out.Provider = op.provider
-	out.Futile = futile(classes, len(op.attempts))
+	out.Futile = futile(classes, op.count)
 	switch out.Outcome {
 	case OutcomeFailed, OutcomeFailedAfterRetry, OutcomeHandled:
 		out.Settled = a.settledCall(op)
@@ -389,12 +346,18 @@ func (a *account) unfinishedSteps(run *Run) []string {
 // countDeliveries counts how often the run was started: the stated number, or the
 // traces that went on with what an earlier trace had begun.
 func (a *account) countDeliveries(run *Run) {
-	again := make(map[schema.TraceID]bool)
+	var again map[schema.TraceID]bool
+	goneOn := func(trace schema.TraceID) {
+		if again == nil {
+			again = make(map[schema.TraceID]bool, len(a.group.traces))
+		}
+		again[trace] = true
+	}
 	tasks := &a.tree.tasks
 	tasks.begin()
 	for _, e := range a.executions {
 		if e.prev != nil && a.delivered(e, e.prev) {
-			again[e.trace] = true
+			goneOn(e.trace)
 		}
 		if e.task == nil {
 			continue
@@ -402,7 +365,7 @@ func (a *account) countDeliveries(run *Run) {
 		if first := tasks.noted(e.task.anywhere); first == nil {
 			tasks.note(e.task.anywhere, e)
 		} else if first.trace != e.trace {
-			again[e.trace] = true
+			goneOn(e.trace)
 		}
 	}
 	run.Deliveries = 1 + len(again)

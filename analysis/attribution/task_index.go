@@ -42,44 +42,53 @@ type taskIndex struct {
 	latest *task            // the one asked for last: spans of one task stand together
 	blank  blocks[task]
 	round  int32
+	traces int // how many the run has
 }
 
-// taskOf is one task within one trace.
+// taskOf is one task within one trace: to hash the key again costs more.
 type taskOf struct {
-	trace schema.TraceID
-	key   string
+	trace    schema.TraceID
+	anywhere *task
 }
 
 // find is the task of a key in a trace, nil if no span names it.
 func (x *taskIndex) find(trace schema.TraceID, key string) *task {
 	t := x.first[key]
 	if t != nil && t.trace != trace {
-		t = x.others[taskOf{trace, key}]
+		t = x.others[taskOf{trace, t}]
 	}
 	return t
 }
 
 // of is the task of a key in a trace, made if it is new.
 func (x *taskIndex) of(trace schema.TraceID, key string) *task {
-	if t := x.latest; t != nil && t.key == key && t.trace == trace {
-		return t
+	if x.latest == nil || x.latest.key != key {
+		x.latest = x.first[key]
 	}
-	t := x.find(trace, key)
-	if t == nil {
-		t = x.add(trace, key)
+	switch t := x.latest; {
+	case t == nil:
+		x.latest = x.add(trace, key, nil)
+	case t.trace == trace:
+	case t.anywhere.trace == trace:
+		x.latest = t.anywhere
+	default:
+		if x.latest = x.others[taskOf{trace, t.anywhere}]; x.latest == nil {
+			x.latest = x.add(trace, key, t.anywhere)
+		}
 	}
-	x.latest = t
-	return t
+	return x.latest
 }
 
-func (x *taskIndex) add(trace schema.TraceID, key string) *task {
+// add makes the task of a key in a trace; first is that of the trace that had the key
+// first, nil if none had.
+func (x *taskIndex) add(trace schema.TraceID, key string, first *task) *task {
 	t := x.blank.next()
-	*t = task{trace: trace, key: key, anywhere: x.first[key]}
+	*t = task{trace: trace, key: key, anywhere: first}
 	if t.anywhere != nil {
 		if x.others == nil {
-			x.others = make(map[taskOf]*task)
+			x.others = make(map[taskOf]*task, x.traces)
 		}
-		x.others[taskOf{trace, key}] = t
+		x.others[taskOf{trace, t.anywhere}] = t
 	} else {
 		if x.first == nil {
 			x.first = make(map[string]*task)

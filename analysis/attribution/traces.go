@@ -53,7 +53,7 @@ func splitByTrace(spans []schema.Span) []spanList {
 		next[t]++
 	}
 	lists := make([]spanList, len(counts))
-	var index spanIndex
+	index := spanIndex{spans: make([]*schema.Span, len(spans)), parents: make([]int32, len(spans))}
 	for t := range lists {
 		lists[t] = index.order(spans, members[next[t]-counts[t]:next[t]])
 	}
@@ -63,7 +63,20 @@ func splitByTrace(spans []schema.Span) []spanList {
 
 // spanIndex finds the spans of one trace by their ids.
 type spanIndex struct {
-	at map[uint64]int32
+	at     map[uint64]int32
+	keys   []spanOrder
+	sorted []int32
+	// What is left of the lists of all traces: one allocation of each kind.
+	spans   []*schema.Span
+	parents []int32
+}
+
+// spanOrder is what decides the place of a span among those of its trace.
+type spanOrder struct {
+	start, end int64
+	id         uint64
+	at         int32 // in the spans of all traces
+	first      int32 // its place before it was sorted
 }
 
 // maxReused bounds the index that is used again for the next trace: clearing a map
@@ -82,28 +95,22 @@ func spanKey(id schema.SpanID) uint64 { return binary.BigEndian.Uint64(id[:]) }
 
 // order makes the list of one trace, whose spans are those at the positions members.
 func (x *spanIndex) order(spans []schema.Span, members []int32) spanList {
-	type key struct {
-		start, end int64
-		id         uint64
-		at         int32 // in spans
-		first      int32 // its place before it was sorted
-	}
 	x.reset(len(members))
-	keys := make([]key, 0, len(members))
+	keys := slices.Grow(x.keys[:0], len(members))
 	for _, m := range members {
 		s := &spans[m]
 		id := spanKey(s.SpanID)
 		j, ok := x.at[id]
 		if !ok {
 			x.at[id] = int32(len(keys))
-			keys = append(keys, key{s.StartNs, s.EndNs, id, m, int32(len(keys))})
+			keys = append(keys, spanOrder{s.StartNs, s.EndNs, id, m, int32(len(keys))})
 			continue
 		}
 		if have := &spans[keys[j].at]; s.EndNs > have.EndNs || s.EndNs == have.EndNs && s.ContentHash > have.ContentHash {
-			keys[j] = key{s.StartNs, s.EndNs, id, m, j}
+			keys[j] = spanOrder{s.StartNs, s.EndNs, id, m, j}
 		}
 	}
-	slices.SortFunc(keys, func(a, b key) int {
+	slices.SortFunc(keys, func(a, b spanOrder) int {
 		switch {
 		case a.start != b.start:
 			return cmp.Compare(a.start, b.start)
@@ -112,8 +119,11 @@ func (x *spanIndex) order(spans []schema.Span, members []int32) spanList {
 		}
 		return cmp.Compare(a.id, b.id)
 	})
-	list := spanList{make([]*schema.Span, len(keys)), make([]int32, len(keys))}
-	sorted := make([]int32, len(keys))
+	n := len(keys)
+	list := spanList{x.spans[:n:n], x.parents[:n:n]}
+	x.spans, x.parents = x.spans[n:], x.parents[n:]
+	x.keys, x.sorted = keys, slices.Grow(x.sorted[:0], n)[:n]
+	sorted := x.sorted
 	for i, k := range keys {
 		list.spans[i] = &spans[k.at]
 		sorted[k.first] = int32(i)

@@ -80,10 +80,11 @@ type tree struct {
 
 func compareNodes(a, b *node) int { return compareSpans(a.Span, b.Span) }
 
-// plant builds the forest of spans. It needs no recursion, so that depth costs
+// plant builds the forest of spans, which are of so many traces. It needs no recursion, so that depth costs
 // nothing, and survives cycles of parents.
-func plant(list spanList, opts Options) *tree {
+func plant(list spanList, traces int, opts Options) *tree {
 	t := &tree{slack: opts.OverlapSlackNs}
+	t.tasks.traces = traces
 	all := make([]node, len(list.spans))
 	children := make([]int32, len(all)) // how many each has
 	kept := 0

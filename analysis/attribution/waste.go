@@ -16,7 +16,13 @@ type lostAttempt struct {
 // markWaste finds what lay below lost attempts, and the time of the outermost ones,
 // each instant counted once per step.
 func (a *account) markWaste() {
-	var outermost []lostAttempt
+	lost := 0
+	for _, e := range a.executions {
+		if e.lost {
+			lost++
+		}
+	}
+	outermost := make([]lostAttempt, 0, lost)
 	for _, e := range a.executions {
 		if e.lost && !e.view && !insideLost(e.outer) {
 			outermost = append(outermost, lostAttempt{step: e.number, start: e.start, end: e.end, exec: e})
