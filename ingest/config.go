@@ -14,6 +14,10 @@ type Config struct {
 	// Store is the id of the extension that owns the store.
 	Store component.ID `mapstructure:"store"`
 
+	// MaxStepNames is how many names the steps of one service may have at a time, and
+	// its spans as many. Further ones are kept as "(other)".
+	MaxStepNames int `mapstructure:"max_step_names"`
+
 	Journal     JournalConfig     `mapstructure:"journal"`
 	Writer      WriterConfig      `mapstructure:"writer"`
 	DeadLetters DeadLettersConfig `mapstructure:"dead_letters"`
@@ -65,7 +69,8 @@ func createDefaultConfig() component.Config { return defaultConfig() }
 
 func defaultConfig() *Config {
 	return &Config{
-		Store: component.MustNewID("retryledger_store"),
+		Store:        component.MustNewID("retryledger_store"),
+		MaxStepNames: 1000,
 		Journal: JournalConfig{
 			MaxSizeMiB:     4096,
 			SegmentSizeMiB: 64,
@@ -92,6 +97,7 @@ func (c *Config) Validate() error {
 		}
 	}
 	wrong(c.Store == component.ID{}, "store must name the extension that owns the store, such as retryledger_store")
+	wrong(c.MaxStepNames < 1 || c.MaxStepNames > 100_000, "max_step_names is %d and must be from 1 to 100000", c.MaxStepNames)
 	j, w := c.Journal, c.Writer
 	wrong(j.SegmentSizeMiB < 1, "journal::segment_size_mib is %d and must be at least 1", j.SegmentSizeMiB)
 	wrong(j.SegmentSizeMiB > 1024, "journal::segment_size_mib is %d and must be at most 1024: disk space is given back by the segment", j.SegmentSizeMiB)

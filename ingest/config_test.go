@@ -18,6 +18,7 @@ import (
 // the way out.
 var mistakes = map[string][]string{
 	"bad_store_empty":                       {"store", "must not be empty"},
+	"bad_max_step_names":                    {"max_step_names is 0", "from 1 to 100000"},
 	"bad_key_unknown":                       {"journal", "max_size"},
 	"bad_segment_small":                     {"journal::segment_size_mib is 0", "at least 1"},
 	"bad_segment_large":                     {"journal::segment_size_mib is 2048", "at most 1024"},
@@ -68,7 +69,7 @@ func TestConfigOfEveryKey(t *testing.T) {
 	config := defaultConfig()
 	require.NoError(t, conf.Unmarshal(config))
 	assert.Equal(t, &Config{
-		Store: component.MustNewIDWithName("retryledger_store", "far"),
+		Store: component.MustNewIDWithName("retryledger_store", "far"), MaxStepNames: 50,
 		Journal: JournalConfig{Directory: "/var/lib/retryledger/journal", MaxSizeMiB: 1024, SegmentSizeMiB: 16,
 			GroupWindow: 2 * time.Millisecond},
 		Writer: WriterConfig{BatchRows: 5000, FlushInterval: 100 * time.Millisecond, InsertTimeout: 30 * time.Second,

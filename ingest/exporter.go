@@ -62,6 +62,7 @@ type ledgerExporter struct {
 	dead    *deadletter.File
 	writer  *writer
 	told    told
+	names   *nameBound
 
 	stopBackground context.CancelFunc
 	background     sync.WaitGroup
@@ -74,7 +75,7 @@ func newExporter(set exporter.Settings, cfg *Config) (*ledgerExporter, error) {
 	}
 	return &ledgerExporter{
 		cfg: cfg, id: set.ID, logger: set.Logger, telemetry: t,
-		now: time.Now, random: rand.Uint64, normalise: dialect.Normalise,
+		names: newNameBound(cfg.MaxStepNames), now: time.Now, random: rand.Uint64, normalise: dialect.Normalise,
 	}, nil
 }
 
@@ -137,6 +138,7 @@ func (e *ledgerExporter) consume(ctx context.Context, td ptrace.Traces) error {
 			e.logger.Error("A dialect failed; the spans are in the dead letters, the rest of the request is kept",
 				zap.Int("spans", n.panics), zap.ByteString("stack", n.stack))
 		}
+		e.boundNames(ctx, n.spans, receivedNs)
 		err := e.keep(ctx, &n)
 		if accepted > 0 && errors.Is(err, journal.ErrFull) {
 			err = e.keepInTime(ctx, &n)
@@ -153,6 +155,20 @@ func (e *ledgerExporter) consume(ctx context.Context, td ptrace.Traces) error {
 	e.telemetry.vitals.Add(schema.VitalSpansAccepted, float64(accepted))
 	e.bury(ctx, dead) // only now, or a sender that tries again would bury them again
 	return nil
+}
+
+// boundNames keeps the names of steps and spans to a number.
+func (e *ledgerExporter) boundNames(ctx context.Context, rows []schema.Span, receivedNs int64) {
+	bounded, service := e.names.bound(rows, receivedNs)
+	if bounded == 0 {
+		return
+	}
+	e.telemetry.bounded.Add(context.WithoutCancel(ctx), int64(bounded))
+	if before, due := e.told.due("names", bounded, e.now()); due {
+		e.logger.Warn("A service has more names of steps or spans than max_step_names; further ones are kept as "+otherName+
+			". A name should say a place in the pipeline: put what varies into an attribute",
+			zap.String("service", service), zap.Int("spans", bounded), zap.Int("spans_since_last_said", before))
+	}
 }
 
 // waitForRoom is how long a request that is partly in the journal waits for the writer.

@@ -108,6 +108,7 @@ func readSpan(row *schema.Span, span ptrace.Span) {
 			break
 		}
 	}
+	r.cleanNames()
 	row.ContentHash = row.Hash()
 }
 
