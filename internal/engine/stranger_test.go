@@ -5,7 +5,6 @@ package engine_test
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -55,10 +54,18 @@ type strangerReport struct {
 
 func strangerMain(task string) {
 	var do strangerTask
-	if err := json.Unmarshal([]byte(task), &do); err != nil {
+	err := json.Unmarshal([]byte(task), &do)
+	if err == nil {
+		err = json.NewEncoder(os.Stdout).Encode(do.try())
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
+	os.Exit(0)
+}
+
+func (do strangerTask) try() strangerReport {
 	report := strangerReport{UID: os.Getuid(), Native: map[string]string{}, HTTP: map[string]string{}}
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
@@ -84,10 +91,7 @@ func strangerMain(task string) {
 	cmdline, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", do.PID))
 	report.Cmdline = string(cmdline)
 	report.Killed = syscall.Kill(do.PID, syscall.SIGKILL) == nil
-	if err := json.NewEncoder(os.Stdout).Encode(report); err != nil {
-		os.Exit(1)
-	}
-	os.Exit(0)
+	return report
 }
 
 func text(err error) string {
@@ -139,10 +143,10 @@ func TestAnotherUserOfTheMachineGetsNowhere(t *testing.T) {
 	gid, err := strconv.ParseUint(nobody.Gid, 10, 32)
 	require.NoError(t, err)
 	// What is above the data folder lets everybody pass: its own mode is what shuts it.
-	place, err := os.MkdirTemp("", "retryledger-stranger-")
+	place, err := os.MkdirTemp("", "retryledger-stranger-") //nolint:usetesting // what TempDir makes is shut to others
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(place)) })
-	require.NoError(t, os.Chmod(place, 0o755)) //nolint:gosec // on purpose
+	require.NoError(t, os.Chmod(place, 0o755))
 	_, httpPort, err := net.SplitHostPort(porttest.Free(t, 1)[0])
 	require.NoError(t, err)
 	port, err := strconv.Atoi(httpPort)
@@ -157,7 +161,7 @@ func TestAnotherUserOfTheMachineGetsNowhere(t *testing.T) {
 	require.NoError(t, err)
 	content, err := os.ReadFile(own)
 	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(binary, content, 0o755)) //nolint:gosec // on purpose
+	require.NoError(t, os.WriteFile(binary, content, 0o755))
 	ask := func(logins [][2]string, queries ...string) (report strangerReport) {
 		task, err := json.Marshal(strangerTask{Native: e.Addr(), HTTP: net.JoinHostPort("127.0.0.1", httpPort), Folder: e.DataDir(), PID: e.Status().PID,
 			Logins: logins, Queries: queries})
@@ -209,5 +213,5 @@ func TestAnotherUserOfTheMachineGetsNowhere(t *testing.T) {
 	require.Equal(t, uint64(7), one[uint64](t, conn, "SELECT n FROM ledger.rows"))
 	require.Equal(t, 0, e.Crashes())
 	_, err = os.Stat(filepath.Join(place, "engine", "x"))
-	require.True(t, errors.Is(err, fs.ErrNotExist))
+	require.ErrorIs(t, err, fs.ErrNotExist)
 }
