@@ -99,3 +99,25 @@ func BenchmarkAlertSamplesTrickle(b *testing.B) {
 		require.NoError(b, InsertAlertSamples(b.Context(), db.Conn, samples))
 	}
 }
+
+// The history of alerts is filtered by values, whatever they say.
+func TestAlertFiltersAreValues(t *testing.T) {
+	db := migrated(t)
+	at := time.Now().UTC().Truncate(time.Second)
+	hostile := []string{"plain", "'", `\`, `\'`, `'\`, `\N`, `\t`, "\t", "\n", "\x00", "' OR 1=1 --", `\' OR 1=1 --`, "'; DROP TABLE alert_samples; --", "?", "$1", "{x:String}", "%", "--", "/*", "日本", `"`, "`"}
+	var samples []AlertSample
+	for _, text := range hostile {
+		samples = append(samples, AlertSample{Instant: at, Rule: text, Signal: "operation_error_ratio", Group: AlertGroup{Service: text, Step: text, Provider: text}, WindowS: 60, State: "pending"})
+	}
+	require.NoError(t, InsertAlertSamples(t.Context(), db.Conn, samples))
+	for i, text := range hostile {
+		for _, f := range []AlertFilter{{Rule: text}, {Labels: map[string]string{"service": text, "step": text}}, {Group: &samples[i].Group}} {
+			found, err := AlertSamples(t.Context(), db.Conn, f)
+			require.NoError(t, err, "%q", text)
+			assert.Equal(t, samples[i:i+1], found, "%q", text)
+		}
+		found, err := AlertSamples(t.Context(), db.Conn, AlertFilter{Rule: text + "nobody's"})
+		require.NoError(t, err, "%q", text)
+		assert.Empty(t, found, "%q", text)
+	}
+}

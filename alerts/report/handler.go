@@ -12,12 +12,12 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ClickHouse/clickhouse-go/v2"
 	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
 	"go.uber.org/zap"
 
 	"github.com/retryledger/retryledger/alerts/rules"
 	"github.com/retryledger/retryledger/analysis/answer"
+	"github.com/retryledger/retryledger/analysis/query"
 	"github.com/retryledger/retryledger/schema"
 )
 
@@ -42,7 +42,9 @@ type Settings struct {
 	// Rules are those in force.
 	Rules func() *rules.Set
 	// Conn is the store.
-	Conn   func(context.Context) (driver.Conn, error)
+	Conn func(context.Context) (driver.Conn, error)
+	// Limits are those of one question to the store, its time apart.
+	Limits query.Limits
 	Logger *zap.Logger
 	// Ending is closed when nothing may be waited for any more. Nil: never.
 	Ending <-chan struct{}
@@ -76,7 +78,7 @@ func (h *handler) get(parameters []string, ask func(context.Context, *http.Reque
 			h.fail(w, r, err)
 			return
 		}
-		ctx, cancel := bounded(r.Context(), questionTimeout)
+		ctx, cancel := h.bounded(r.Context(), questionTimeout)
 		defer cancel()
 		found, err := ask(ctx, r)
 		if err != nil {
@@ -95,7 +97,7 @@ func (h *handler) page(otherwise http.Handler) http.Handler {
 			otherwise.ServeHTTP(w, r)
 			return
 		}
-		ctx, cancel := bounded(r.Context(), questionTimeout)
+		ctx, cancel := h.bounded(r.Context(), questionTimeout)
 		defer cancel()
 		why, err := h.explained(ctx, r.PathValue("fingerprint"))
 		if err != nil {
@@ -108,11 +110,10 @@ func (h *handler) page(otherwise http.Handler) http.Handler {
 }
 
 // bounded bounds the time of a question, in the store too.
-func bounded(ctx context.Context, within time.Duration) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithTimeout(ctx, within)
-	return clickhouse.Context(ctx, clickhouse.WithSettings(clickhouse.Settings{
-		"readonly": 2, "max_execution_time": int64(within / time.Second),
-	})), cancel
+func (h *handler) bounded(ctx context.Context, within time.Duration) (context.Context, context.CancelFunc) {
+	limits := h.Limits
+	limits.Timeout, limits.MaxRows = within, 0 // a replay reads many rows, one after the other
+	return limits.Within(ctx)
 }
 
 func (h *handler) alerts(context.Context, *http.Request) (any, error) { return h.Alerts(), nil }
@@ -280,7 +281,7 @@ func (h *handler) replayed(w http.ResponseWriter, r *http.Request) (Replay, erro
 		}
 	}
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(replayTimeout + questionTimeout)) // a server without one has none to move
-	ctx, cancel := bounded(r.Context(), replayTimeout)
+	ctx, cancel := h.bounded(r.Context(), replayTimeout)
 	defer cancel()
 	go func() {
 		select {
@@ -323,12 +324,19 @@ func (h *handler) conn(ctx context.Context) (driver.Conn, error) {
 // fail writes an error as JSON; what is not the asker's is logged.
 func (h *handler) fail(w http.ResponseWriter, r *http.Request, err error) {
 	var refusal *answer.RefusalError
+	excess, own := h.Limits.Excess(err)
 	switch {
 	case errors.As(err, &refusal):
 		h.write(w, refusal.Status, answer.Failure{Error: refusal.Sentence})
 	case errors.Is(err, context.Canceled) && r.Context().Err() != nil: // nobody waits for an answer
 	case errors.Is(err, context.DeadlineExceeded):
 		h.write(w, http.StatusGatewayTimeout, answer.Failure{Error: "the answer took too long; ask for a shorter time"})
+	case excess != "" && own:
+		h.Logger.Info("A question about alerts was too large", zap.String("path", r.URL.Path), zap.Error(err))
+		h.write(w, http.StatusUnprocessableEntity, answer.Failure{Error: excess})
+	case excess != "":
+		h.Logger.Warn("The store could not bear a question about alerts", zap.String("path", r.URL.Path), zap.Error(err))
+		h.write(w, http.StatusServiceUnavailable, answer.Failure{Error: excess})
 	default:
 		h.Logger.Error("A question about alerts could not be answered", zap.String("path", r.URL.Path), zap.Error(err))
 		h.write(w, http.StatusBadGateway, answer.Failure{Error: "the store could not answer; the collector's log says why"})

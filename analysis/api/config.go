@@ -8,6 +8,8 @@ import (
 
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/config/confighttp"
+
+	"github.com/retryledger/retryledger/analysis/query"
 )
 
 // Config is the configuration of the API extension.
@@ -22,6 +24,10 @@ type Config struct {
 	QueryTimeout time.Duration `mapstructure:"query_timeout"`
 	// MaxConcurrentQueries bounds the questions that are worked on at once; more wait.
 	MaxConcurrentQueries int `mapstructure:"max_concurrent_queries"`
+	// MaxQueryMemoryMiB bounds the memory that one question may take in the store.
+	MaxQueryMemoryMiB int64 `mapstructure:"max_query_memory_mib"`
+	// MaxQueryRows bounds the rows of the store that one question may read.
+	MaxQueryRows int64 `mapstructure:"max_query_rows"`
 	// MaxResults bounds the steps or runs of one answer.
 	MaxResults int `mapstructure:"max_results"`
 	// AllowedHosts are further names that the Host header may carry where the endpoint is
@@ -37,6 +43,8 @@ const (
 	defaultStore         = "retryledger_store"
 	defaultQueryTimeout  = 30 * time.Second
 	defaultMaxConcurrent = 8
+	defaultMaxMemoryMiB  = 1024
+	defaultMaxQueryRows  = 500_000_000
 	defaultMaxResults    = 10_000
 	// defaultLimit is how many steps or runs are listed where a question states no limit.
 	defaultLimit = 100
@@ -51,6 +59,7 @@ func defaults() *Config {
 	return &Config{
 		ServerConfig: server, Store: component.MustNewID(defaultStore),
 		QueryTimeout: defaultQueryTimeout, MaxConcurrentQueries: defaultMaxConcurrent, MaxResults: defaultMaxResults,
+		MaxQueryMemoryMiB: defaultMaxMemoryMiB, MaxQueryRows: defaultMaxQueryRows,
 	}
 }
 
@@ -58,6 +67,8 @@ var (
 	errStore       = errors.New("store: name the retryledger_store extension that holds the ledger")
 	errTimeout     = errors.New("query_timeout: give a time above zero, such as 30s")
 	errConcurrency = errors.New("max_concurrent_queries: give a number above zero")
+	errMemory      = errors.New("max_query_memory_mib: give a number above zero")
+	errRows        = errors.New("max_query_rows: give a number above zero")
 	errResults     = errors.New("max_results: give a number above zero")
 )
 
@@ -79,8 +90,19 @@ func (c *Config) Validate() error {
 	if c.MaxConcurrentQueries <= 0 {
 		errs = append(errs, errConcurrency)
 	}
+	if c.MaxQueryMemoryMiB <= 0 {
+		errs = append(errs, errMemory)
+	}
+	if c.MaxQueryRows <= 0 {
+		errs = append(errs, errRows)
+	}
 	if c.MaxResults <= 0 {
 		errs = append(errs, errResults)
 	}
 	return errors.Join(errs...)
+}
+
+// limits are those of one question.
+func (c *Config) limits() query.Limits {
+	return query.Limits{Timeout: c.QueryTimeout, MaxMemory: c.MaxQueryMemoryMiB << 20, MaxRead: c.MaxQueryRows, MaxRows: maxRows}
 }

@@ -50,6 +50,8 @@ func TestMistakesAreNamed(t *testing.T) {
 		"bad_timeout":         "query_timeout: give a time above zero",
 		"timeout_above_write": "write_timeout: 20s is not longer than query_timeout 30s",
 		"bad_concurrency":     "max_concurrent_queries: give a number above zero",
+		"bad_memory":          "max_query_memory_mib: give a number above zero",
+		"bad_rows":            "max_query_rows: give a number above zero",
 		"bad_results":         "max_results: give a number above zero",
 	} {
 		_, err := load(t, name)

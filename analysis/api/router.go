@@ -7,6 +7,8 @@ import (
 	"slices"
 
 	"go.opentelemetry.io/collector/component"
+
+	"github.com/retryledger/retryledger/analysis/query"
 )
 
 // Router is the API as other extensions see it: they answer at its address, behind
@@ -17,6 +19,8 @@ type Router interface {
 	// extension that names the API among its dependencies, so that the API starts before
 	// it and ends after it. A pattern that is served already is an error.
 	Handle(pattern string, handler http.Handler) error
+	// Limits are those of one question to the store.
+	Limits() query.Limits
 	// URL is where the API is reached from this machine, such as http://127.0.0.1:4320.
 	URL() string
 }
@@ -55,6 +59,9 @@ func (s *server) listed() []string {
 	defer s.mu.Unlock()
 	return slices.Clone(s.patterns)
 }
+
+// Limits implements Router.
+func (s *server) Limits() query.Limits { return s.config.limits() }
 
 // URL implements Router.
 func (s *server) URL() string {

@@ -11,7 +11,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/ClickHouse/clickhouse-go/v2/lib/proto"
 	"go.uber.org/zap"
 
 	"github.com/retryledger/retryledger/analysis/answer"
@@ -85,7 +84,7 @@ func (s *server) answer(w http.ResponseWriter, r *http.Request, route route) {
 		s.fail(w, r, answer.ErrNotReady)
 		return
 	}
-	found, err := route.ask(ctx, query.New(conn, query.Limits{Timeout: s.config.QueryTimeout, MaxRows: maxRows}), r)
+	found, err := route.ask(ctx, query.New(conn, s.config.limits()), r)
 	if err != nil {
 		s.fail(w, r, err)
 		return
@@ -172,7 +171,7 @@ func (s *server) filter(values url.Values) (answer.Filter, error) {
 func (s *server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	var refusal *answer.RefusalError
 	var ambiguous *query.AmbiguousError
-	var exception *proto.Exception
+	excess, own := s.config.limits().Excess(err)
 	switch {
 	case errors.As(err, &refusal):
 		s.write(w, refusal.Status, answer.Failure{Error: refusal.Sentence})
@@ -185,18 +184,17 @@ func (s *server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	case errors.Is(err, context.DeadlineExceeded):
 		s.write(w, http.StatusGatewayTimeout, answer.Failure{Error: fmt.Sprintf(
 			"the answer took longer than %s; ask for a shorter window, or raise query_timeout", s.config.QueryTimeout)})
-	case errors.As(err, &exception) && slices.Contains(tooLargeCodes, exception.Code):
-		s.logger().Warn("A question was too large", zap.String("path", r.URL.Path), zap.Error(err))
-		s.write(w, http.StatusUnprocessableEntity, answer.Failure{Error: "the answer is too large for the store's limits; ask for a shorter window"})
+	case excess != "" && own:
+		s.logger().Info("A question was too large", zap.String("path", r.URL.Path), zap.Error(err))
+		s.write(w, http.StatusUnprocessableEntity, answer.Failure{Error: excess})
+	case excess != "":
+		s.logger().Warn("The store could not bear a question", zap.String("path", r.URL.Path), zap.Error(err))
+		s.write(w, http.StatusServiceUnavailable, answer.Failure{Error: excess})
 	default:
 		s.logger().Error("A question could not be answered", zap.String("path", r.URL.Path), zap.Error(err))
 		s.write(w, http.StatusBadGateway, answer.Failure{Error: "the store could not answer; the collector's log says why"})
 	}
 }
-
-// tooLargeCodes are the store's refusals of a question for its size: TOO_MANY_ROWS,
-// TIMEOUT_EXCEEDED, TOO_SLOW, MEMORY_LIMIT_EXCEEDED, TOO_MANY_ROWS_OR_BYTES.
-var tooLargeCodes = []int32{158, 159, 160, 241, 396}
 
 func (s *server) write(w http.ResponseWriter, status int, body any) {
 	answer.Write(w, s.logger(), status, body)

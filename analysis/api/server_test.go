@@ -164,6 +164,33 @@ func TestRoutesAnswerTheLedger(t *testing.T) {
 	require.NotEmpty(t, status.Version)
 }
 
+// A question that is too large for its quota says which one, and leaves the store to others.
+func TestQuotas(t *testing.T) {
+	store, account := filled(t, "py-openinference/n13_seven_of_three", "openinference/c_nested_9", "openinference/i2_incomplete")
+	for name, c := range map[string]struct {
+		tiny   func(*Config)
+		status int
+		says   string
+	}{
+		"rows": {func(c *Config) { c.MaxQueryRows = 1 }, http.StatusUnprocessableEntity,
+			"the question would read more than 1 rows of the store; ask for a shorter window, or raise max_query_rows"},
+		"memory": {func(c *Config) { c.MaxQueryMemoryMiB = 1 }, http.StatusUnprocessableEntity,
+			"the question needs more than 1 MiB of the store's memory; ask for a shorter window, or raise max_query_memory_mib"},
+		"time": {func(c *Config) { c.QueryTimeout = time.Millisecond }, http.StatusGatewayTimeout, "ask for a shorter window, or raise query_timeout"},
+	} {
+		s := start(t, store, c.tiny)
+		for _, path := range []string{"/api/v1/top", "/api/v1/runs"} {
+			var failure answer.Failure
+			require.Equal(t, c.status, ask(t, s, path, &failure), "%s %s: %s", name, path, failure.Error)
+			require.Contains(t, failure.Error, c.says, name)
+		}
+	}
+	require.NoError(t, store.conn.Exec(t.Context(), "INSERT INTO schema_migrations (version, name) VALUES (0, 'written all the same')"))
+	var top answer.Top
+	require.Equal(t, http.StatusOK, ask(t, start(t, store, nil), "/api/v1/top", &top))
+	require.Equal(t, answer.TopOf(account, answer.Filter{}), top)
+}
+
 func TestListsAreNeverNull(t *testing.T) {
 	store, _ := filled(t, "plain-go/retrygo_step")
 	s := start(t, store, nil)

@@ -9,13 +9,16 @@ package query
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
+	"strings"
 	"time"
 
 	"github.com/ClickHouse/clickhouse-go/v2"
 	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
+	"github.com/ClickHouse/clickhouse-go/v2/lib/proto"
 
 	"github.com/retryledger/retryledger/analysis/answer"
 )
@@ -25,6 +28,40 @@ type Limits struct {
 	Timeout   time.Duration // of one statement, 0 none
 	MaxMemory int64         // bytes of one statement, 0 the store's own limit
 	MaxRows   int           // rows that one statement may return, 0 none
+	MaxRead   int64         // rows of the store that one statement may read, 0 none
+}
+
+// Codes by which ClickHouse refuses a question for its size (src/Common/ErrorCodes.cpp).
+const (
+	codeTooManyRows        = 158 // to read
+	codeTimeoutExceeded    = 159
+	codeTooSlow            = 160
+	codeMemoryLimit        = 241
+	codeTooManyRowsOrBytes = 396 // in the answer
+)
+
+// Excess says in a sentence for the asker which limit a question went over, and whether
+// it is the question's own fault: it is not where the store as a whole has no memory left
+// or takes too long. "" for any other error.
+func (l Limits) Excess(err error) (sentence string, own bool) {
+	var exception *proto.Exception
+	if !errors.As(err, &exception) {
+		return "", false
+	}
+	switch exception.Code {
+	case codeTooManyRows:
+		return fmt.Sprintf("the question would read more than %d rows of the store; ask for a shorter window, or raise max_query_rows", l.MaxRead), true
+	case codeTooManyRowsOrBytes:
+		return "the answer has too many rows; ask for a shorter window", true
+	case codeMemoryLimit:
+		if strings.Contains(exception.Message, "Query memory limit") {
+			return fmt.Sprintf("the question needs more than %d MiB of the store's memory; ask for a shorter window, or raise max_query_memory_mib", l.MaxMemory>>20), true
+		}
+		return "the store has no memory left for the question; ask again later, or for a shorter window", false
+	case codeTimeoutExceeded, codeTooSlow:
+		return fmt.Sprintf("the answer took longer than %s; ask for a shorter window, or raise query_timeout", l.Timeout), false
+	}
+	return "", false
 }
 
 // Asker asks one database.
@@ -47,6 +84,10 @@ func (l Limits) settings() clickhouse.Settings {
 	if l.MaxMemory > 0 {
 		settings["max_memory_usage"] = l.MaxMemory
 	}
+	if l.MaxRead > 0 {
+		settings["max_rows_to_read"] = l.MaxRead
+		settings["read_overflow_mode"] = "throw"
+	}
 	if l.MaxRows > 0 {
 		settings["max_result_rows"] = l.MaxRows
 		settings["result_overflow_mode"] = "throw"
@@ -54,8 +95,8 @@ func (l Limits) settings() clickhouse.Settings {
 	return settings
 }
 
-// within bounds what the statements of ctx may cost.
-func (l Limits) within(ctx context.Context) (context.Context, context.CancelFunc) {
+// Within bounds what the statements of ctx may cost. The second value ends what it began.
+func (l Limits) Within(ctx context.Context) (context.Context, context.CancelFunc) {
 	cancel := func() {}
 	if l.Timeout > 0 {
 		ctx, cancel = context.WithTimeout(ctx, l.Timeout)
@@ -66,7 +107,7 @@ func (l Limits) within(ctx context.Context) (context.Context, context.CancelFunc
 // read runs one statement and hands every row to scan; what names the question in
 // errors.
 func (a Asker) read(ctx context.Context, what, statement string, parameters map[string]any, scan func(driver.Rows) error) (err error) {
-	ctx, cancel := a.limits.within(ctx)
+	ctx, cancel := a.limits.Within(ctx)
 	defer cancel()
 	args := make([]any, 0, len(parameters))
 	for name, value := range parameters {

@@ -118,7 +118,7 @@ func (a Asker) Run(ctx context.Context, id string) (attribution.Run, error) {
 			return attribution.Run{}, fmt.Errorf("read the traces of run %q: %w", id, err)
 		}
 	}
-	ctx, cancel := a.limits.within(ctx)
+	ctx, cancel := a.limits.Within(ctx)
 	defer cancel()
 	rows, err := schema.LedgerOfTraces(ctx, a.conn, traces)
 	if err != nil {

@@ -48,8 +48,6 @@ func Empty(t testing.TB) Store {
 // services by turns. The fifth, tenth, … are of a sampled source.
 func Of(t testing.TB, captures []capturetest.Capture, services ...string) Store {
 	t.Helper()
-	store := Empty(t)
-	ctx := context.Background()
 	var spans []schema.Span
 	for i, capture := range captures {
 		var requests []ptrace.Traces
@@ -72,6 +70,14 @@ func Of(t testing.TB, captures []capturetest.Capture, services ...string) Store 
 			spans = append(spans, rows...)
 		}
 	}
+	return OfSpans(t, spans)
+}
+
+// OfSpans fills a fresh database with spans and their ledger, a day after Day.
+func OfSpans(t testing.TB, spans []schema.Span) Store {
+	t.Helper()
+	store := Empty(t)
+	ctx := context.Background()
 	opts := attribution.Defaults()
 	opts.AtNs = Day.Add(24 * time.Hour).UnixNano()
 	store.Ledger = attribution.Account(spans, opts)
