@@ -160,10 +160,11 @@ func layerColumns() []override {
 	return list
 }
 
-// narrow gives columns of counts the width of their names.
-func narrow(columns []override) []override {
-	for i := range columns {
-		columns[i].properties = append(columns[i].properties, wide(28+7*len(columns[i].column)))
+// hiddenLayers are the layers' columns, in which no value is a layer that is hidden.
+func hiddenLayers() []override {
+	columns := layerColumns()
+	for i, l := range layers {
+		columns[i].properties = append(columns[i].properties, nothing(), wide(20+8*len(l.name)))
 	}
 	return columns
 }

@@ -149,7 +149,7 @@ func oddRow(n int) schema.LedgerRow {
 	}}
 	row.Operations = []schema.OperationRow{{
 		Step: name("step"), Grain: "call", Outcome: "succeeded_after_retry", Attempts: 2, Retries: 1, Provider: name("provider"),
-		FirstError: "RateLimitError", StartNs: end - 3e9, EndNs: end, CountsInStep: true, Settled: true,
+		FirstError: "RateLimitError", StartNs: end - 3e9, EndNs: end, CountsInStep: true, Settled: true, Shows: schema.ShowsCall,
 	}, {
 		Index: 1, Step: name("step"), Grain: "execution", Outcome: "handled", Attempts: 1, FirstError: "RateLimitError", StartNs: end - 3e9, EndNs: end, Settled: true,
 	}}
@@ -159,7 +159,7 @@ func oddRow(n int) schema.LedgerRow {
 	attempt := schema.AttemptRow{
 		Grain: "call", Step: name("step"), Name: "chat", Parent: -1, Ordinal: 1, Evidence: "structure", Ending: "failed", ErrorClass: "RateLimitError",
 		HTTPStatus: 429, Model: "m", Provider: name("provider"), StartNs: end - 3e9, EndNs: end - 2e9, InputTokens: &input, Counted: true, Wasted: true,
-		WastedMs: 1000, WaitMs: 500, ViewOf: -1, Request: true,
+		WastedMs: 1000, WaitMs: 500, ViewOf: -1, Request: true, Shows: schema.ShowsCall,
 	}
 	row.Attempts = []schema.AttemptRow{attempt}
 	attempt.Index, attempt.Ordinal, attempt.Charge, attempt.Ending, attempt.ErrorClass, attempt.HTTPStatus = 1, 2, "call", "succeeded", "", 0

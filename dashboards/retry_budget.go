@@ -153,39 +153,44 @@ func retryShareOverTime() panel {
 func stepTable() panel {
 	return panel{
 		title: "Steps", width: 24, height: 9, unit: "short",
-		says: "Every step with what it repeated and what that cost, the largest consumer first. A layer without a number in the bars above may be hidden by its instrumentation: " +
-			"the Step dashboard says which. Waste is what lies below attempts that contributed to no success.",
+		says: "Every step with what it repeated and what that cost, the largest consumer first. A dash is a layer that the instrumentation hides, which is not zero; " +
+			"a layer that only some runs hide is named at the end, for its number is a lower bound. Waste is what lies below attempts that contributed to no success; " +
+			"a ? is tokens that no lost call states.",
 		grain: grainMixed, definition: "accounting.md#waste", empty: sendSpans,
 		draws: list(),
 		queries: []query{newQuery("A", asTable, `SELECT toString(step) AS step, `+stated("service")+` AS service, retries, retries / greatest(1, sum(retries) OVER ()) AS share,
     transport, call, node, orchestrator, worker, fallbacks, operations, `+ratio("retries", "operations")+` AS per_operation,
-    calls, failed_calls, wasted_tokens, wasted_s, wasted_usd
+    calls, failed_calls, wasted_tokens, wasted_s, wasted_usd, at_least
 FROM (
-    SELECT service, step, `+sumsByLayer()+`,
-        transport + call + node + orchestrator + worker AS retries, sum(fallbacks) AS fallbacks, sum(operations) AS operations,
-        sum(calls) AS calls, sum(calls_failed) AS failed_calls, sum(wasted_input) + sum(wasted_output) AS wasted_tokens,
+    SELECT service, step, `+shownSums()+`,
+        `+allRetries()+` AS retries, sum(fallbacks) AS fallbacks, sum(operations) AS operations,
+        sum(calls) AS calls, sum(calls_failed) AS failed_calls, `+wastedStated+` AS wasted_tokens, `+partlyHidden()+` AS at_least,
         (sum(wasted_ms) + sum(wait_ms)) / 1000 AS wasted_s, if(sum(wasted_cost_calls) = 0, NULL, sum(wasted_cost_usd)) AS wasted_usd
     FROM `+windowed("usage")+`
     WHERE `+chosen(ofCalls...)+`
     GROUP BY service, step
 )
-ORDER BY retries DESC, wasted_s DESC, service, step LIMIT 100`)},
-		overrides: append(narrow(layerColumns()),
+ORDER BY ifNull(retries, 0) DESC, wasted_s DESC, service, step LIMIT 100`)},
+		overrides: append(hiddenLayers(),
 			column("step", toStep(), wide(150)),
 			column("service", wide(140)),
-			column("retries", wide(70)),
-			column("share", inUnit("percentunit"), with("decimals", 0), with("min", 0), with("max", 1), gauge(), wide(120)),
+			column("retries", nothing(), wide(70)),
+			column("share", inUnit("percentunit"), with("decimals", 0), with("min", 0), with("max", 1), nothing(), gauge(), wide(120)),
 			column("fallbacks", wide(75)),
 			column("operations", wide(85)),
 			column("calls", wide(70)),
 			column("per_operation", append(colouredBy(retryShareThresholds()), wide(100), nothing(), named("per operation"), inUnit("percentunit"), with("decimals", 1))...),
 			column("failed_calls", named("failed calls"), wide(85)),
-			column("wasted_tokens", named("wasted tokens"), wide(105)),
+			column("wasted_tokens", named("wasted tokens"), with("noValue", "?"), wide(105)),
 			column("wasted_s", named("wasted time"), inUnit("s"), wide(95)),
 			column("wasted_usd", named("wasted cost"), inUnit("currencyUSD"), nothing(), wide(85)),
+			column("at_least", named("lower bound"), with("noValue", "")),
 		),
 	}
 }
+
+// wastedStated are the wasted tokens that calls state, NULL where no lost call states any.
+const wastedStated = "if(sum(wasted_input) + sum(wasted_output) = 0 AND sum(wasted_unknown_calls) > 0, NULL, sum(wasted_input) + sum(wasted_output))"
 
 func wasteTiles() panel {
 	return panel{
@@ -194,8 +199,8 @@ func wasteTiles() panel {
 			"calls that state no tokens are counted beside.",
 		grain: grainAttempt, definition: "accounting.md#waste", empty: "not stated by the spans",
 		draws: tiles(),
-		queries: []query{newQuery("A", asTable, `SELECT sum(wasted_input) + sum(wasted_output) AS tokens,
-    `+ratio("sum(wasted_input) + sum(wasted_output)", "sum(input_tokens) + sum(output_tokens)")+` AS "of all tokens",
+		queries: []query{newQuery("A", asTable, `SELECT `+wastedStated+` AS tokens,
+    `+ratio(wastedStated, "sum(input_tokens) + sum(output_tokens)")+` AS "of all tokens",
     sum(wasted_unknown_calls) AS "lost calls without tokens",
     sum(wasted_ms) / 1000 AS "time of lost attempts", sum(wait_ms) / 1000 AS "waits",
     if(sum(wasted_cost_calls) = 0, NULL, sum(wasted_cost_usd)) AS "cost"
@@ -230,10 +235,10 @@ func outcomesOverTime() panel {
 func retriesOverTime() panel {
 	return panel{
 		title: "Retries by layer over time", width: 12, height: 8, unit: "short",
-		says:  "The repeats of each interval, by the layer that decided to repeat. A repeat stands at its own end.",
+		says:  "The repeats of each interval, by the layer that decided to repeat. A repeat stands at its own end. A layer without a number is hidden by the instrumentation.",
 		grain: grainAttempt, definition: "accounting.md#layers", empty: sendSpans,
 		draws: bars(),
-		queries: []query{newQuery("A", asTimeSeries, withBucket+"SELECT "+bucket+" AS time,\n    "+sumsByLayer()+
+		queries: []query{newQuery("A", asTimeSeries, withBucket+"SELECT "+bucket+" AS time,\n    "+shownSums()+
 			"\nFROM "+windowed("usage")+"\nWHERE "+chosen(ofCalls...)+"\nGROUP BY time\nORDER BY time")},
 		overrides: layerColumns(),
 	}
@@ -270,32 +275,36 @@ ORDER BY most - budget DESC, over DESC, service, step LIMIT 50`)},
 }
 
 func changed() panel {
-	const sums = `SELECT service, step, sum(retries_transport) + sum(retries_call) + sum(retries_node) + sum(retries_orchestrator) + sum(retries_worker) AS retries,
-        sum(operations) AS operations
-    FROM `
 	return panel{
 		title: "Where the answer changed", width: 12, height: 9, unit: "short",
-		says:  "Retries for each operation now, and in the period of the same length just before. Steps without operations in either are new or gone. Largest change in retries first.",
+		says: "Retries for each operation now, and in the period of the same length just before. Steps without operations in either are new or gone. " +
+			"Largest change in retries first. A dash is a period that shows no retries, for there were no operations or the instrumentation hides every layer.",
 		grain: grainMixed, definition: "accounting.md#budget", empty: "No retries in this range, nor in the one before",
 		draws: list(),
 		queries: []query{newQuery("A", asTable, `SELECT toString(step) AS step, `+stated("service")+` AS service,
-    `+ratio("sum(retries_before)", "sum(operations_before)")+` AS before, `+ratio("sum(retries_now)", "sum(operations_now)")+` AS now,
-    toInt64(sum(retries_now)) - toInt64(sum(retries_before)) AS change
+    `+ratio("retries_before", "operations_before")+` AS before, `+ratio("retries_now", "operations_now")+` AS now,
+    if(operations_before > 0 AND isNull(retries_before) OR operations_now > 0 AND isNull(retries_now), NULL, toInt64(ifNull(retries_now, 0)) - toInt64(ifNull(retries_before, 0))) AS change
 FROM (
-    SELECT service, step, retries AS retries_now, operations AS operations_now, 0 AS retries_before, 0 AS operations_before FROM (`+sums+windowed("usage")+`
-    WHERE `+chosen(ofCalls...)+` GROUP BY service, step)
-    UNION ALL
-    SELECT service, step, 0, 0, retries, operations FROM (`+sums+before("usage")+`
-    WHERE `+chosen(ofCalls...)+` GROUP BY service, step)
+    SELECT service, step, sum(retries_of_now) AS retries_now, sum(operations_of_now) AS operations_now,
+        sum(retries_of_before) AS retries_before, sum(operations_of_before) AS operations_before
+    FROM (
+        SELECT service, step, `+allRetries()+` AS retries_of_now, sum(operations) AS operations_of_now, NULL AS retries_of_before, 0 AS operations_of_before
+        FROM `+windowed("usage")+`
+        WHERE `+chosen(ofCalls...)+` GROUP BY service, step
+        UNION ALL
+        SELECT service, step, NULL, 0, `+allRetries()+`, sum(operations)
+        FROM `+before("usage")+`
+        WHERE `+chosen(ofCalls...)+` GROUP BY service, step
+    )
+    GROUP BY service, step
 )
-GROUP BY service, step
-HAVING sum(retries_now) + sum(retries_before) > 0
-ORDER BY abs(change) DESC, service, step LIMIT 50`)},
+WHERE ifNull(retries_now, 0) + ifNull(retries_before, 0) > 0
+ORDER BY abs(ifNull(change, 0)) DESC, service, step LIMIT 50`)},
 		overrides: []override{
 			column("step", toStep()),
 			column("before", inUnit("percentunit"), with("decimals", 1), nothing()),
 			column("now", append(colouredBy(retryShareThresholds()), inUnit("percentunit"), with("decimals", 1), nothing())...),
-			column("change", named("retries more or less")),
+			column("change", named("retries more or less"), nothing()),
 		},
 	}
 }

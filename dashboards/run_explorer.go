@@ -306,15 +306,6 @@ ORDER BY ifNull(retries_total, 0) DESC, start_ns, step`)},
 	}
 }
 
-// hiddenLayers are the layers' columns, in which no value is a layer that is hidden.
-func hiddenLayers() []override {
-	columns := layerColumns()
-	for i, l := range layers {
-		columns[i].properties = append(columns[i].properties, nothing(), wide(20+8*len(l.name)))
-	}
-	return columns
-}
-
 func noteworthy() panel {
 	return panel{
 		title: "Contract violations and warnings of the run", width: 8, height: 8, unit: "short",

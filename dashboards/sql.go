@@ -95,8 +95,26 @@ func layerSums() []string {
 	return sums
 }
 
-// allRetries sums the retries of all layers.
-func allRetries() string { return strings.Join(layerSums(), " + ") }
+// shownSums are columns named by their layers. One is NULL where no step shows its layer,
+// for what an instrumentation hides is not zero.
+func shownSums() string {
+	sums := layerSums()
+	for i, l := range layers {
+		sums[i] = fmt.Sprintf("if(bitTest(groupBitOr(shows), %d), %s, NULL) AS %q", i, sums[i], l.name)
+	}
+	return strings.Join(sums, ",\n    ")
+}
+
+// allRetries sums the retries of all layers that are shown, NULL where none is.
+func allRetries() string {
+	return "if(groupBitOr(shows) = 0, NULL, " + strings.Join(layerSums(), " + ") + ")"
+}
+
+// partlyHidden are the names of the layers that some runs show and some hide: their sums
+// are lower bounds.
+func partlyHidden() string {
+	return "arrayStringConcat(arrayFilter((layer, place) -> bitTest(bitAnd(groupBitOr(shows), groupBitOr(hides)), place), [" + layerNames() + "], range(5)), ', ')"
+}
 
 // ratio is NULL where there is nothing to divide by, for no data is not zero.
 func ratio(numerator, denominator string) string {

@@ -81,7 +81,7 @@ var panelTruths = map[string]map[string]panelTruth{
 		"Operations by outcome over time": operationsOverTime,
 		"Steps": {[]string{
 			"step", "service", "retries", "share", "transport", "call", "node", "orchestrator", "worker", "fallbacks", "operations",
-			"per_operation", "calls", "failed_calls", "wasted_tokens", "wasted_s", "wasted_usd",
+			"per_operation", "calls", "failed_calls", "wasted_tokens", "wasted_s", "wasted_usd", "at_least",
 		}, func(k truth) (s shown) {
 			steps := slices.Clone(k.top.Steps)
 			wasted := func(t answer.TopStep) float64 { return t.Wasted.TimeMs + t.Wasted.WaitMs }
@@ -90,35 +90,48 @@ var panelTruths = map[string]map[string]panelTruth{
 					cmp.Compare(a.Service, b.Service), cmp.Compare(a.Step, b.Step))
 			})
 			for _, t := range steps[:min(len(steps), 100)] {
-				var per any
-				if t.Operations > 0 {
-					per = float64(zero(t.RetriesTotal)) / float64(t.Operations)
+				var share any
+				if t.RetriesTotal != nil {
+					share = t.RetryShare
 				}
-				row := []any{t.Step, t.Service, zero(t.RetriesTotal), t.RetryShare}
-				row = append(row, byLayer(t.Retries)...)
-				s.row(append(row, t.Fallbacks, t.Operations, per, t.Calls, t.CallsFailed, t.Wasted.Input+t.Wasted.Output, wasted(t)/1000, t.Wasted.CostUSD)...)
+				row := []any{t.Step, t.Service, t.RetriesTotal, share}
+				for _, n := range layersOf(t.Retries) {
+					row = append(row, n)
+				}
+				var partly []string
+				for _, l := range layers {
+					if slices.Contains(t.PartlyHidden, attribution.Layer(l.name)) {
+						partly = append(partly, l.name)
+					}
+				}
+				s.row(append(row, t.Fallbacks, t.Operations, ofStep(t), t.Calls, t.CallsFailed, knownTokensOf(t.Wasted), wasted(t)/1000, t.Wasted.CostUSD, strings.Join(partly, ", "))...)
 			}
 			return s
 		}},
 		"Wasted": {[]string{"tokens", "of all tokens", "lost calls without tokens", "time of lost attempts", "waits", "cost"}, func(k truth) (s shown) {
-			var tokens, of, unknown int64
+			var sum attribution.Wasted
+			var of int64
 			var time, waits float64
 			var cost *float64
 			for _, t := range k.top.Steps {
-				tokens += t.Wasted.Input + t.Wasted.Output
+				sum.Input += t.Wasted.Input + t.Wasted.Output
 				of += t.Tokens.Input + t.Tokens.Output
-				unknown += int64(t.Wasted.UnknownCalls)
+				sum.UnknownCalls += t.Wasted.UnknownCalls
 				time += t.Wasted.TimeMs / 1000
 				waits += t.Wasted.WaitMs / 1000
 				if t.Wasted.CostUSD != nil {
-					sum := *t.Wasted.CostUSD
+					total := *t.Wasted.CostUSD
 					if cost != nil {
-						sum += *cost
+						total += *cost
 					}
-					cost = &sum
+					cost = &total
 				}
 			}
-			s.row(tokens, float64(tokens)/float64(of), unknown, time, waits, cost)
+			share := any(nil)
+			if knownTokensOf(sum) != nil && of > 0 {
+				share = float64(sum.Input) / float64(of)
+			}
+			s.row(knownTokensOf(sum), share, sum.UnknownCalls, time, waits, cost)
 			return s
 		}},
 		"Configured against actual": {[]string{"step", "service", "budget", "most", "worst_case", "over", "runs"}, configured},
@@ -144,20 +157,23 @@ var panelTruths = map[string]map[string]panelTruth{
 					keys = append(keys, key)
 				}
 			}
+			observed := func(t answer.TopStep) bool { return t.RetriesTotal != nil || t.Operations == 0 }
 			change := func(key [2]string) int {
+				if b := steps[key]; !observed(b.now) || !observed(b.before) {
+					return 0
+				}
 				return zero(steps[key].now.RetriesTotal) - zero(steps[key].before.RetriesTotal)
 			}
 			slices.SortFunc(keys, func(a, b [2]string) int {
 				return cmp.Or(cmp.Compare(max(change(b), -change(b)), max(change(a), -change(a))), cmp.Compare(a[0], b[0]), cmp.Compare(a[1], b[1]))
 			})
 			for _, key := range keys[:min(len(keys), 50)] {
-				per := func(t answer.TopStep) any {
-					if t.Operations == 0 {
-						return nil
-					}
-					return float64(zero(t.RetriesTotal)) / float64(t.Operations)
+				b := steps[key]
+				var more any
+				if observed(b.now) && observed(b.before) {
+					more = change(key)
 				}
-				s.row(key[1], key[0], per(steps[key].before), per(steps[key].now), change(key))
+				s.row(key[1], key[0], ofStep(b.before), ofStep(b.now), more)
 			}
 			return s
 		}},
@@ -201,13 +217,17 @@ func retriesByPoint(k truth) (s shown) {
 		if len(top.Steps) == 0 {
 			continue
 		}
-		var sums [5]int
+		row := make([]any, 1+len(layers))
+		row[0] = f.Since.Truncate(k.pointInterval())
 		for _, step := range top.Steps {
-			for i, n := range layerCounts(step.Retries) {
-				sums[i] += n
+			for i, n := range layersOf(step.Retries) {
+				if n != nil { // a sum of what is shown, nil where nothing is
+					sum, _ := row[1+i].(int)
+					row[1+i] = sum + *n
+				}
 			}
 		}
-		s.row(f.Since.Truncate(k.pointInterval()), sums[0], sums[1], sums[2], sums[3], sums[4])
+		s.row(row...)
 	}
 	return s
 }

@@ -220,25 +220,43 @@ func zero(n *int) int {
 	return *n
 }
 
-func layerCounts(r attribution.Retries) [5]int {
-	return [5]int{zero(r.Transport), zero(r.Call), zero(r.Node), zero(r.Orchestrator), zero(r.Worker)}
+func layerCounts(r attribution.Retries) (counts [5]int) {
+	for i, n := range layersOf(r) {
+		counts[i] = zero(n)
+	}
+	return counts
 }
 
-func byLayer(r attribution.Retries) []any {
-	n := layerCounts(r)
-	return []any{n[0], n[1], n[2], n[3], n[4]}
+// layersOf are the layers in order, nil where a layer is hidden.
+func layersOf(r attribution.Retries) [5]*int {
+	return [5]*int{r.Transport, r.Call, r.Node, r.Orchestrator, r.Worker}
 }
 
-// perOperation is retries ÷ operations of an answer, nil where there are none.
+// perOperation is retries ÷ operations of an answer, nil where there are no operations or
+// every layer of every step is hidden.
 func perOperation(top answer.Top) any {
-	operations := 0
+	operations, shown := 0, false
 	for _, s := range top.Steps {
 		operations += s.Operations
+		shown = shown || s.RetriesTotal != nil
 	}
-	if operations == 0 {
+	if operations == 0 || !shown {
 		return nil
 	}
 	return float64(top.RetriesTotal) / float64(operations)
+}
+
+// ofStep is retries ÷ operations of one step.
+func ofStep(s answer.TopStep) any {
+	return perOperation(answer.Top{RetriesTotal: zero(s.RetriesTotal), Steps: []answer.TopStep{s}})
+}
+
+// knownTokens are the wasted tokens of an answer, nil where no lost call states any.
+func knownTokensOf(wasted attribution.Wasted) any {
+	if wasted.Input+wasted.Output == 0 && wasted.UnknownCalls > 0 {
+		return nil
+	}
+	return wasted.Input + wasted.Output
 }
 
 // points are the intervals of the range that a panel over time draws.

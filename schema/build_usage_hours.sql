@@ -1,9 +1,10 @@
-INSERT INTO usage_hours (hour, built_through, `cells.service`, `cells.environment`, `cells.version`, `cells.step`, `cells.provider`,
+INSERT INTO usage_hours (hour, layout, built_through, `cells.service`, `cells.environment`, `cells.version`, `cells.step`, `cells.provider`,
     `cells.retries_transport`, `cells.retries_call`, `cells.retries_node`, `cells.retries_orchestrator`, `cells.retries_worker`, `cells.fallbacks`,
     `cells.executions`, `cells.visits`, `cells.calls`, `cells.calls_failed`, `cells.tool_calls`, `cells.http_calls`, `cells.input_tokens`,
     `cells.output_tokens`, `cells.unknown_token_calls`, `cells.wasted_input`, `cells.wasted_output`, `cells.wasted_unknown_calls`,
     `cells.wasted_cost_usd`, `cells.wasted_cost_calls`, `cells.wasted_ms`, `cells.wait_ms`, `cells.operations`, `cells.fallback_operations`,
     `cells.succeeded_first_try`, `cells.succeeded_after_retry`, `cells.succeeded_by_fallback`, `cells.failed`, `cells.handled`, `cells.undecided`,
+    `cells.shows`, `cells.hides`,
     `runs.service`, `runs.environment`, `runs.version`, `runs.completion`, `runs.outcome`, `runs.runs`, `runs.over_budget`, `runs.exhausted`,
     `runs.quarantined`, `runs.resumed`, `runs.poison_pills`, `runs.needs_review`, `runs.orphan_spans`, `runs.retries`, `steps.service`,
     `steps.environment`, `steps.version`, `steps.step`, `steps.executions`, `steps.runs`, `steps.over_budget`, `steps.step_limit`, `steps.most`,
@@ -14,12 +15,12 @@ INSERT INTO usage_hours (hour, built_through, `cells.service`, `cells.environmen
     `wanted.attempts`, `wanted.attempts_limit`, `wanted.operations`, `over.service`, `over.environment`, `over.version`, `over.run_id`,
     `over.trace_id`, `over.completion`, `over.outcome`, `over.retries`, `over.run_limit`, `over.steps_over_budget`, `over.lasted_ms`,
     `over.end_bounded_ns`)
-SELECT hour, fromUnixTimestamp64Micro({through:Int64}, 'UTC'), cells_service, cells_environment, cells_version, cells_step, cells_provider,
+SELECT hour, 2, fromUnixTimestamp64Micro({through:Int64}, 'UTC'), cells_service, cells_environment, cells_version, cells_step, cells_provider,
     cells_retries_transport, cells_retries_call, cells_retries_node, cells_retries_orchestrator, cells_retries_worker, cells_fallbacks,
     cells_executions, cells_visits, cells_calls, cells_calls_failed, cells_tool_calls, cells_http_calls, cells_input_tokens, cells_output_tokens,
     cells_unknown_token_calls, cells_wasted_input, cells_wasted_output, cells_wasted_unknown_calls, cells_wasted_cost_usd, cells_wasted_cost_calls,
     cells_wasted_ms, cells_wait_ms, cells_operations, cells_fallback_operations, cells_succeeded_first_try, cells_succeeded_after_retry,
-    cells_succeeded_by_fallback, cells_failed, cells_handled, cells_undecided, runs_service, runs_environment, runs_version, runs_completion,
+    cells_succeeded_by_fallback, cells_failed, cells_handled, cells_undecided, cells_shows, cells_hides, runs_service, runs_environment, runs_version, runs_completion,
     runs_outcome, runs_runs, runs_over_budget, runs_exhausted, runs_quarantined, runs_resumed, runs_poison_pills, runs_needs_review,
     runs_orphan_spans, runs_retries, steps_service, steps_environment, steps_version, steps_step, steps_executions, steps_runs, steps_over_budget,
     steps_step_limit, steps_most, steps_multiplied, steps_most_run, steps_worst_case, tries_service, tries_environment, tries_version, tries_step,
@@ -45,7 +46,8 @@ LEFT JOIN (
         groupArray(total_operations) AS cells_operations, groupArray(total_fallback_operations) AS cells_fallback_operations,
         groupArray(total_succeeded_first_try) AS cells_succeeded_first_try, groupArray(total_succeeded_after_retry) AS cells_succeeded_after_retry,
         groupArray(total_succeeded_by_fallback) AS cells_succeeded_by_fallback, groupArray(total_failed) AS cells_failed,
-        groupArray(total_handled) AS cells_handled, groupArray(total_undecided) AS cells_undecided
+        groupArray(total_handled) AS cells_handled, groupArray(total_undecided) AS cells_undecided,
+        groupArray(total_shows) AS cells_shows, groupArray(total_hides) AS cells_hides
     FROM (
         SELECT toUInt32(intDiv(toUnixTimestamp(time), 3600)) AS hour, service, environment, version, step, provider,
             sum(retries_transport) AS total_retries_transport, sum(retries_call) AS total_retries_call, sum(retries_node) AS total_retries_node,
@@ -59,7 +61,8 @@ LEFT JOIN (
                 sum(wasted_ms) AS total_wasted_ms, sum(wait_ms) AS total_wait_ms, sum(operations) AS total_operations,
                 sum(fallback_operations) AS total_fallback_operations, sum(succeeded_first_try) AS total_succeeded_first_try,
                 sum(succeeded_after_retry) AS total_succeeded_after_retry, sum(succeeded_by_fallback) AS total_succeeded_by_fallback,
-                sum(failed) AS total_failed, sum(handled) AS total_handled, sum(undecided) AS total_undecided
+                sum(failed) AS total_failed, sum(handled) AS total_handled, sum(undecided) AS total_undecided,
+                groupBitOr(shows) AS total_shows, groupBitOr(hides) AS total_hides
         FROM usage_rows(since_ns = {from_ns:Int64}, until_ns = {to_ns:Int64})
         WHERE hour IN {hours:Array(UInt32)}
         GROUP BY hour, service, environment, version, step, provider

@@ -133,7 +133,17 @@ type OperationRow struct {
 	Provider                            string
 	StartNs, EndNs                      int64
 	CountsInStep, Settled               bool
+	Shows                               uint8 // as of an attempt
 }
+
+// Bits of the layers whose repeats the account of a step shows.
+const (
+	ShowsTransport uint8 = 1 << iota
+	ShowsCall
+	ShowsNode
+	ShowsOrchestrator
+	ShowsWorker
+)
 
 // AttemptRow is one physical execution at one grain; nil where a number is not known.
 type AttemptRow struct {
@@ -155,7 +165,8 @@ type AttemptRow struct {
 	WastedMs, WaitMs             float64
 	ViewOf                       int64
 	Request, Midway, Violated    bool
-	Hidden                       bool // a repeat in a layer that the account of its step hides
+	Hidden                       bool  // a repeat in a layer that the account of its step hides
+	Shows                        uint8 // layers of which the account of its step shows repeats: see ShowsTransport
 }
 
 // ViolationRow is one missing key of one node's contract, within one run or,

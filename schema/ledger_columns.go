@@ -115,6 +115,7 @@ var ledgerColumns = []column[LedgerRow]{
 	nested("operations.end_ns", ledgerOperations, func(r *OperationRow) *int64 { return &r.EndNs }),
 	nested("operations.counts_in_step", ledgerOperations, func(r *OperationRow) *bool { return &r.CountsInStep }),
 	nested("operations.settled", ledgerOperations, func(r *OperationRow) *bool { return &r.Settled }),
+	nested("operations.shows", ledgerOperations, func(r *OperationRow) *uint8 { return &r.Shows }),
 
 	nested("attempts.run", ledgerAttempts, func(r *AttemptRow) *uint32 { return &r.Run }),
 	nested("attempts.index", ledgerAttempts, func(r *AttemptRow) *uint32 { return &r.Index }),
@@ -149,6 +150,7 @@ var ledgerColumns = []column[LedgerRow]{
 	nested("attempts.midway", ledgerAttempts, func(r *AttemptRow) *bool { return &r.Midway }),
 	nested("attempts.violated", ledgerAttempts, func(r *AttemptRow) *bool { return &r.Violated }),
 	nested("attempts.hidden", ledgerAttempts, func(r *AttemptRow) *bool { return &r.Hidden }),
+	nested("attempts.shows", ledgerAttempts, func(r *AttemptRow) *uint8 { return &r.Shows }),
 
 	nested("violations.run", ledgerViolations, func(r *ViolationRow) *int64 { return &r.Run }),
 	nested("violations.index", ledgerViolations, func(r *ViolationRow) *uint32 { return &r.Index }),

@@ -36,7 +36,7 @@ func statementsFrom(t *testing.T, after, until int) []string {
 // insertBeforeAlerts writes rows as a release without alerts does.
 func insertBeforeAlerts(t *testing.T, conn driver.Conn, rows ...LedgerRow) {
 	t.Helper()
-	added := []string{"operations.settled", "attempts.request", "attempts.midway", "attempts.violated", "attempts.hidden", "runs.warnings", "runs.sampled", "reached_ns"}
+	added := []string{"operations.settled", "attempts.request", "attempts.midway", "attempts.violated", "attempts.hidden", "attempts.shows", "operations.shows", "runs.warnings", "runs.sampled", "reached_ns"}
 	columns := slices.DeleteFunc(slices.Clone(ledgerColumns), func(c column[LedgerRow]) bool { return slices.Contains(added, c.name) })
 	require.Len(t, columns, len(ledgerColumns)-len(added))
 	require.NoError(t, insert(t.Context(), conn, "ledger", columns, rows))

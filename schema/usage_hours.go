@@ -37,7 +37,7 @@ func BuildUsageHours(ctx context.Context, conn driver.Conn, settle time.Duration
 	err = conn.QueryRow(ctx, `SELECT groupArray(hour) FROM (
     SELECT touches.hour AS hour
     FROM (SELECT hour, max(touched_at) AS touched FROM ledger_touched GROUP BY hour) AS touches
-    LEFT JOIN (SELECT hour, max(built_through) AS through FROM usage_hours GROUP BY hour) AS built ON touches.hour = built.hour
+    LEFT JOIN usage_hours_built AS built ON touches.hour = built.hour
     WHERE touched < fromUnixTimestamp64Micro({through:Int64}, 'UTC') AND built.through <= touched
     ORDER BY hour DESC LIMIT {most:UInt64})`,
 		clickhouse.Named("through", through), clickhouse.Named("most", uint64(limit))).Scan(&hours)

@@ -2,6 +2,8 @@ package schema
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -25,7 +27,7 @@ func usageRow(trace byte, version uint32, step string, retries int64, hours ...i
 		cost := float64(i)
 		row.Attempts = append(row.Attempts, AttemptRow{
 			Index: uint32(i), Grain: "call", Step: step, Charge: charge, Provider: "p", Ending: "failed", EndNs: end(hour), Counted: true, Wasted: i%2 == 0,
-			CostUSD: &cost, WastedMs: 10, WaitMs: 5, ViewOf: -1,
+			CostUSD: &cost, WastedMs: 10, WaitMs: 5, ViewOf: -1, Shows: uint8(1 << (i % 5)),
 		})
 		row.FirstEndNs, row.LastEndNs = end(hours[0]), end(hour)
 	}
@@ -70,8 +72,8 @@ func usageSums(tb testing.TB, t require.TestingT, conn driver.Conn, since, until
 		require.NoError(t, conn.QueryRow(tb.Context(), sql, clickhouse.Named("since", since), clickhouse.Named("until", until)).Scan(&text), sql)
 		return text
 	}
-	const sums = "SELECT toString(arraySort(groupArray((step, r, o, w, c, f)))) FROM (SELECT step, sum(retries_call) AS r, sum(operations) AS o, sum(wasted_ms) AS w, " +
-		"sum(wasted_cost_usd) AS c, sum(failed) AS f FROM %s GROUP BY step)"
+	const sums = "SELECT toString(arraySort(groupArray((step, r, o, w, c, f, s, h)))) FROM (SELECT step, sum(retries_call) AS r, sum(operations) AS o, sum(wasted_ms) AS w, " +
+		"sum(wasted_cost_usd) AS c, sum(failed) AS f, groupBitOr(shows) AS s, groupBitOr(hides) AS h FROM %s GROUP BY step)"
 	withHours = map[string]string{
 		"usage": ask(sums, "usage"),
 		"runs":  ask("SELECT toString((sum(runs), sum(over_budget), sum(exhausted), sum(retries))) FROM %s", "run_counts"),
@@ -164,6 +166,47 @@ func TestUsageHoursChangeNoNumber(t *testing.T) {
 		withHours, without := usageSums(t, r, db.Conn, since, until)
 		require.Equal(r, without, withHours)
 	})
+}
+
+// TestHoursOfAnEarlierReleaseAreBuiltAgain: their rows lack columns, also those that a
+// collector of that release goes on building.
+func TestHoursOfAnEarlierReleaseAreBuiltAgain(t *testing.T) {
+	db := migrated(t)
+	since, until := noon, noon+12*hourNs
+	replace(t, t, db.Conn, usageRow(1, 1, "a", 4, 0, 1, 2))
+	built, err := BuildUsageHours(t.Context(), db.Conn, 0, 100)
+	require.NoError(t, err)
+	require.Equal(t, 3, built)
+	require.EqualValues(t, 3, cleanHours(t, db.Conn, since, until))
+	require.NoError(t, db.Conn.Exec(t.Context(), "INSERT INTO usage_hours (hour, built_through) SELECT hour, built_through FROM usage_hours FINAL ORDER BY hour LIMIT 1"))
+	assert.EqualValues(t, 2, cleanHours(t, db.Conn, since, until))
+	withHours, without := usageSums(t, t, db.Conn, since, until)
+	assert.Equal(t, without, withHours)
+	built, err = BuildUsageHours(t.Context(), db.Conn, 0, 100)
+	require.NoError(t, err)
+	assert.Equal(t, 1, built)
+	assert.EqualValues(t, 3, cleanHours(t, db.Conn, since, until))
+}
+
+// TestShownLayersOfEarlierRows: rows that do not say which layers are shown have it by the
+// accounts beside.
+func TestShownLayersOfEarlierRows(t *testing.T) {
+	db := migrated(t)
+	one := int64(1)
+	row := usageRow(1, 1, "a", 1, 0, 0, 0)
+	row.Steps[0] = StepRow{Step: "a", RetriesTransport: &one, RetriesWorker: &one}
+	for i, of := range []struct{ step, charge string }{{"a", ""}, {"a", "call"}, {"b", "node"}} {
+		row.Attempts[i].Step, row.Attempts[i].Charge = of.step, of.charge
+	}
+	row.Operations = append(row.Operations, OperationRow{Step: "b"})
+	columns := slices.DeleteFunc(slices.Clone(ledgerColumns), func(c column[LedgerRow]) bool { return strings.HasSuffix(c.name, ".shows") })
+	require.Len(t, columns, len(ledgerColumns)-2)
+	require.NoError(t, insert(t.Context(), db.Conn, "ledger", columns, []LedgerRow{row}))
+	var attempts, operations string
+	require.NoError(t, db.Conn.QueryRow(t.Context(), "SELECT toString(`attempts.shows`), toString(`operations.shows`) FROM ledger").Scan(&attempts, &operations))
+	const account = ShowsTransport | ShowsWorker
+	assert.Equal(t, fmt.Sprintf("[%d,%d,%d]", account, account, ShowsNode), attempts)
+	assert.Equal(t, fmt.Sprintf("[%d,0]", account), operations)
 }
 
 func TestHoursOfARow(t *testing.T) {

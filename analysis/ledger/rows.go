@@ -134,18 +134,25 @@ func addRun(run *attribution.Run, at map[schema.TraceID]*schema.LedgerRow) error
 	for i := range run.Steps {
 		anchor.row.Steps = append(anchor.row.Steps, stepRow(&run.Steps[i], anchor.run))
 	}
+	shown := make(map[string]uint8, len(run.Steps))
+	for i := range run.Steps {
+		shown[run.Steps[i].Step] = shows(&run.Steps[i].Retries)
+	}
 	for i := range run.Operations {
 		p := placeOf(run.Operations[i].TraceID)
-		p.row.Operations = append(p.row.Operations, operationRow(&run.Operations[i], p.run, i))
-	}
-	account := make(map[string]*attribution.Step, len(run.Steps))
-	for i := range run.Steps {
-		account[run.Steps[i].Step] = &run.Steps[i]
+		row := operationRow(&run.Operations[i], p.run, i)
+		row.Shows = shown[row.Step]
+		p.row.Operations = append(p.row.Operations, row)
 	}
 	for i := range run.Attempts {
 		p := placeOf(run.Attempts[i].TraceID)
 		row := attemptRow(&run.Attempts[i], p.run, i)
-		row.Hidden = hides(account[row.Step], attribution.Layer(row.Charge))
+		layer := layerBits[attribution.Layer(row.Charge)] // 0 where it is none
+		bits, accounted := shown[row.Step]
+		if !accounted {
+			bits = layer // of a step without an account nothing else is known
+		}
+		row.Shows, row.Hidden = bits, layer&^bits != 0
 		p.row.Attempts = append(p.row.Attempts, row)
 	}
 	for i := range run.ContractViolations {
@@ -217,24 +224,26 @@ func attemptRow(a *attribution.Attempt, run uint32, index int) schema.AttemptRow
 	return r
 }
 
-// hides tells whether repeats in a layer are in no number of the step.
-func hides(step *attribution.Step, layer attribution.Layer) bool {
-	if step == nil {
-		return false
+// layerBits are the layers as rows of the ledger have them.
+var layerBits = map[attribution.Layer]uint8{
+	attribution.LayerTransport:    schema.ShowsTransport,
+	attribution.LayerCall:         schema.ShowsCall,
+	attribution.LayerNode:         schema.ShowsNode,
+	attribution.LayerOrchestrator: schema.ShowsOrchestrator,
+	attribution.LayerWorker:       schema.ShowsWorker,
+}
+
+// shows are the layers that hold a number.
+func shows(r *attribution.Retries) (bits uint8) {
+	for layer, n := range map[attribution.Layer]*int{
+		attribution.LayerTransport: r.Transport, attribution.LayerCall: r.Call, attribution.LayerNode: r.Node,
+		attribution.LayerOrchestrator: r.Orchestrator, attribution.LayerWorker: r.Worker,
+	} {
+		if n != nil {
+			bits |= layerBits[layer]
+		}
 	}
-	switch r := &step.Retries; layer {
-	case attribution.LayerTransport:
-		return r.Transport == nil
-	case attribution.LayerCall:
-		return r.Call == nil
-	case attribution.LayerNode:
-		return r.Node == nil
-	case attribution.LayerOrchestrator:
-		return r.Orchestrator == nil
-	case attribution.LayerWorker:
-		return r.Worker == nil
-	}
-	return false
+	return bits
 }
 
 func violationRow(v *attribution.ContractViolation, run int64, index int) schema.ViolationRow {
