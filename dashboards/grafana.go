@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"reflect"
+	"slices"
 	"strings"
 )
 
@@ -29,7 +30,7 @@ type Grafana struct {
 // Applied says what Apply did.
 type Applied struct {
 	DataSource string   // its name
-	Made       []string // titles of dashboards that are new or changed
+	Made       []string // titles of dashboards, and "Alert rules", that are new or changed
 	Unchanged  []string
 	URL        string // of the start page
 }
@@ -53,57 +54,73 @@ func (e *GrafanaError) Error() string {
 	return text
 }
 
-// Apply brings the data source, the folder and the dashboards into Grafana. It may be
-// repeated: what is as it should be is left alone. With ledger nil Grafana must have a
-// ClickHouse data source already.
-func (g Grafana) Apply(ctx context.Context, ledger *Ledger, password string) (Applied, error) {
+// Wanted says what Apply brings into Grafana beside the dashboards.
+type Wanted struct {
+	Ledger     *Ledger // makes a data source; nil: Grafana must have one of ClickHouse already
+	Password   string  // of the ledger's user
+	AlertRules bool    // the rule pack, as rules that Grafana evaluates
+}
+
+// Apply brings the data source, the folder and the dashboards into Grafana, and what else
+// is wanted. It may be repeated: what is as it should be is left alone.
+func (g Grafana) Apply(ctx context.Context, w Wanted) (Applied, error) {
 	var applied Applied
 	files, err := Files()
 	if err != nil {
 		return applied, err
 	}
-	if ledger == nil {
-		applied.DataSource, err = g.existingDataSource(ctx)
+	uid := DataSourceUID
+	if w.Ledger == nil {
+		applied.DataSource, uid, err = g.existingDataSource(ctx)
 	} else {
-		applied.DataSource, err = g.putDataSource(ctx, *ledger, password)
+		applied.DataSource, err = g.putDataSource(ctx, *w.Ledger, w.Password)
 	}
 	if err != nil {
 		return applied, err
 	}
-	if err := g.putFolder(ctx); err != nil {
+	if err := g.putFolder(ctx, folderUID, folderTitle); err != nil {
 		return applied, err
+	}
+	note := func(title string, changed bool) {
+		if changed {
+			applied.Made = append(applied.Made, title)
+		} else {
+			applied.Unchanged = append(applied.Unchanged, title)
+		}
 	}
 	for _, file := range files {
 		changed, err := g.putDashboard(ctx, file)
 		if err != nil {
 			return applied, err
 		}
-		if changed {
-			applied.Made = append(applied.Made, file.Title)
-		} else {
-			applied.Unchanged = append(applied.Unchanged, file.Title)
+		note(file.Title, changed)
+	}
+	if w.AlertRules {
+		changed, err := g.putAlertRules(ctx, uid)
+		if err != nil {
+			return applied, err
 		}
+		note("Alert rules", changed)
 	}
 	applied.URL = g.Base.JoinPath("d", uidRetryBudget).String()
 	return applied, nil
 }
 
 // existingDataSource finds a data source of ours, else any of ClickHouse.
-func (g Grafana) existingDataSource(ctx context.Context) (string, error) {
+func (g Grafana) existingDataSource(ctx context.Context) (name, uid string, err error) {
 	var sources []struct{ UID, Name, Type string }
 	if err := g.ask(ctx, "list the data sources", http.MethodGet, nil, &sources, "api", "datasources"); err != nil {
-		return "", err
+		return "", "", err
 	}
-	name := ""
 	for _, s := range sources {
 		if s.Type == dataSourceType && (name == "" || s.UID == DataSourceUID) {
-			name = s.Name
+			name, uid = s.Name, s.UID
 		}
 	}
 	if name == "" {
-		return "", fmt.Errorf("this Grafana has no ClickHouse data source: say with --clickhouse where the ledger is, and one is made")
+		return "", "", fmt.Errorf("this Grafana has no ClickHouse data source: say with --clickhouse where the ledger is, and one is made")
 	}
-	return name, nil
+	return name, uid, nil
 }
 
 func (g Grafana) putDataSource(ctx context.Context, ledger Ledger, password string) (string, error) {
@@ -126,13 +143,62 @@ func (g Grafana) putDataSource(ctx context.Context, ledger Ledger, password stri
 	return dataSourceName, err
 }
 
-func (g Grafana) putFolder(ctx context.Context) error {
-	err := g.ask(ctx, "look for the folder", http.MethodGet, nil, nil, "api", "folders", folderUID)
+func (g Grafana) putFolder(ctx context.Context, uid, title string) error {
+	err := g.ask(ctx, "look for the folder "+title, http.MethodGet, nil, nil, "api", "folders", uid)
 	var answer *GrafanaError
 	if errors.As(err, &answer) && answer.Status == http.StatusNotFound {
-		return g.ask(ctx, "make the folder", http.MethodPost, map[string]any{"uid": folderUID, "title": folderTitle}, nil, "api", "folders")
+		return g.ask(ctx, "make the folder "+title, http.MethodPost, map[string]any{"uid": uid, "title": title}, nil, "api", "folders")
 	}
 	return err
+}
+
+// putAlertRules writes the group of the rule pack, unless Grafana has it as it is. A rule
+// that the pack no longer has goes with it.
+func (g Grafana) putAlertRules(ctx context.Context, dataSource string) (changed bool, err error) {
+	group, err := alertRules(dataSource)
+	if err != nil {
+		return false, err
+	}
+	wanted, err := asMap(group)
+	if err != nil {
+		return false, fmt.Errorf("write the alert rules: %w", err)
+	}
+	if err := g.putFolder(ctx, alertFolderUID, alertFolderTitle); err != nil {
+		return false, err
+	}
+	path := []string{"api", "v1", "provisioning", "folder", alertFolderUID, "rule-groups", alertGroup}
+	var there map[string]any
+	err = g.ask(ctx, "look for the alert rules", http.MethodGet, nil, &there, path...)
+	var answer *GrafanaError
+	if err != nil && (!errors.As(err, &answer) || answer.Status != http.StatusNotFound) {
+		return false, err
+	}
+	if err == nil && contains(there, wanted) {
+		return false, nil
+	}
+	return true, g.ask(ctx, "write the alert rules", http.MethodPut, wanted, nil, path...)
+}
+
+// contains tells whether what is there has all that is wanted. Grafana adds to alert rules
+// what is its own, and knows better than we which organisation they are of.
+func contains(there, wanted any) bool {
+	switch wanted := wanted.(type) {
+	case map[string]any:
+		there, ok := there.(map[string]any)
+		if !ok {
+			return false
+		}
+		for name, value := range wanted {
+			if name != "orgID" && !contains(there[name], value) {
+				return false
+			}
+		}
+		return true
+	case []any:
+		there, ok := there.([]any)
+		return ok && slices.EqualFunc(there, wanted, contains)
+	}
+	return reflect.DeepEqual(wanted, there)
 }
 
 // putDashboard writes a dashboard, unless Grafana has it as it is.
@@ -218,7 +284,7 @@ func refused(what string, status int, body []byte) error {
 	case http.StatusUnauthorized:
 		failure.Remedy = "Set " + TokenVariable + " to the token of a service account: Administration, Users and access, Service accounts, in Grafana."
 	case http.StatusForbidden:
-		failure.Remedy = "The service account may not do that: give it the role Admin, or the permissions to write data sources, folders and dashboards."
+		failure.Remedy = "The service account may not do that: give it the role Admin, or the permissions to write data sources, folders, dashboards and, with --alert-rules, alert rules."
 	}
 	return failure
 }

@@ -29,6 +29,7 @@ type fakeGrafana struct {
 	folders    map[string]string
 	dashboards map[string]map[string]any
 	placed     map[string]string // folder by dashboard
+	alertRules map[string]any    // the group of rules
 	writes     []string          // method and path
 	nextID     int
 }
@@ -135,10 +136,39 @@ func (f *fakeGrafana) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		made["id"], made["version"] = f.nextID, f.nextID
 		f.dashboards[name], f.placed[name] = made, folder
 		answer(http.StatusOK, map[string]any{"uid": name, "status": "success"})
+	case r.URL.Path == "/api/v1/provisioning/folder/"+alertFolderUID+"/rule-groups/"+alertGroup && r.Method == http.MethodGet:
+		if f.alertRules == nil {
+			message(http.StatusNotFound, "rule group does not exist")
+			return
+		}
+		answer(http.StatusOK, f.alertRules)
+	case r.URL.Path == "/api/v1/provisioning/folder/"+alertFolderUID+"/rule-groups/"+alertGroup && r.Method == http.MethodPut:
+		if f.folders[alertFolderUID] == "" || body["title"] != alertGroup || body["folderUid"] != alertFolderUID || !f.completed(body["rules"]) {
+			message(http.StatusBadRequest, "invalid alert rule")
+			return
+		}
+		f.alertRules = body
+		answer(http.StatusOK, body)
 	default:
 		f.t.Errorf("Grafana knows no %s %s", r.Method, r.URL.Path)
 		message(http.StatusNotFound, "Not found")
 	}
+}
+
+// completed tells whether the rules have what Grafana requires, and adds what is its own.
+func (f *fakeGrafana) completed(list any) bool {
+	rules, _ := list.([]any)
+	for i := range rules {
+		rule, _ := rules[i].(map[string]any)
+		for _, required := range []string{"uid", "title", "ruleGroup", "folderUID", "condition", "data", "noDataState", "execErrState", "for"} {
+			if rule[required] == nil || rule[required] == "" {
+				return false
+			}
+		}
+		f.nextID++
+		rule["id"], rule["orgID"], rule["provenance"], rule["updated"], rule["record"] = f.nextID, 7, "api", "2026-03-01T12:00:00Z", nil
+	}
+	return len(rules) > 0
 }
 
 var nearby = Ledger{Address: "127.0.0.1:9000", Username: "grafana", Database: "retryledger"}
@@ -148,7 +178,7 @@ func TestApplyMakesAllAndMayBeRepeated(t *testing.T) {
 	fake, g := newFakeGrafana(t)
 	files, err := Files()
 	require.NoError(t, err)
-	applied, err := g.Apply(t.Context(), &nearby, "open sesame")
+	applied, err := g.Apply(t.Context(), Wanted{Ledger: &nearby, Password: "open sesame"})
 	require.NoError(t, err)
 	assert.Len(t, applied.Made, len(files))
 	assert.Empty(t, applied.Unchanged)
@@ -165,7 +195,7 @@ func TestApplyMakesAllAndMayBeRepeated(t *testing.T) {
 	}
 
 	fake.writes = nil
-	again, err := g.Apply(t.Context(), nil, "")
+	again, err := g.Apply(t.Context(), Wanted{})
 	require.NoError(t, err)
 	assert.Equal(t, "Retryledger", again.DataSource)
 	assert.Len(t, again.Unchanged, len(files))
@@ -173,34 +203,68 @@ func TestApplyMakesAllAndMayBeRepeated(t *testing.T) {
 
 	fake.dashboards[uidRetryBudget]["title"] = "Somebody's"
 	fake.placed[uidStep] = "elsewhere"
-	mended, err := g.Apply(t.Context(), &nearby, "")
+	mended, err := g.Apply(t.Context(), Wanted{Ledger: &nearby})
 	require.NoError(t, err)
 	assert.ElementsMatch(t, []string{retryBudget.title, step.title}, mended.Made)
 	assert.Equal(t, []string{"PUT /api/datasources/uid/retryledger", "POST /api/dashboards/db", "POST /api/dashboards/db"}, fake.writes)
 }
 
+func TestApplyWritesAlertRulesWhereAsked(t *testing.T) {
+	t.Parallel()
+	fake, g := newFakeGrafana(t)
+	applied, err := g.Apply(t.Context(), Wanted{Ledger: &nearby})
+	require.NoError(t, err)
+	assert.NotContains(t, applied.Made, "Alert rules")
+	assert.Nil(t, fake.alertRules)
+
+	applied, err = g.Apply(t.Context(), Wanted{AlertRules: true})
+	require.NoError(t, err)
+	assert.Equal(t, []string{"Alert rules"}, applied.Made)
+	assert.Equal(t, map[string]string{folderUID: folderTitle, alertFolderUID: alertFolderTitle}, fake.folders)
+	wanted, err := alertRules(DataSourceUID)
+	require.NoError(t, err)
+	assert.Len(t, fake.alertRules["rules"], len(wanted.Rules))
+	assert.EqualValues(t, 10, fake.alertRules["interval"])
+
+	fake.writes = nil
+	applied, err = g.Apply(t.Context(), Wanted{AlertRules: true})
+	require.NoError(t, err)
+	assert.Empty(t, applied.Made)
+	assert.Contains(t, applied.Unchanged, "Alert rules")
+	assert.Empty(t, fake.writes, "what Grafana added is left alone")
+
+	first, _ := fake.alertRules["rules"].([]any)[0].(map[string]any)
+	first["for"] = "1h"
+	applied, err = g.Apply(t.Context(), Wanted{AlertRules: true})
+	require.NoError(t, err)
+	assert.Equal(t, []string{"Alert rules"}, applied.Made)
+	assert.Equal(t, []string{"PUT /api/v1/provisioning/folder/" + alertFolderUID + "/rule-groups/" + alertGroup}, fake.writes)
+	first, _ = fake.alertRules["rules"].([]any)[0].(map[string]any)
+	assert.Equal(t, "0s", first["for"])
+}
+
 func TestApplySaysWhatToDo(t *testing.T) {
 	t.Parallel()
 	fake, g := newFakeGrafana(t)
-	_, err := g.Apply(t.Context(), nil, "")
+	_, err := g.Apply(t.Context(), Wanted{})
 	require.ErrorContains(t, err, "say with --clickhouse where the ledger is")
 	fake.plugin = false
-	_, err = g.Apply(t.Context(), &nearby, "")
+	_, err = g.Apply(t.Context(), Wanted{Ledger: &nearby})
 	require.ErrorContains(t, err, "plugins install grafana-clickhouse-datasource")
 	fake.status = http.StatusForbidden
-	_, err = g.Apply(t.Context(), nil, "")
+	_, err = g.Apply(t.Context(), Wanted{})
 	require.ErrorContains(t, err, "give it the role Admin")
 	require.ErrorContains(t, err, "no permission")
 	fake.status = 0
 	other := g
 	other.Token = "wrong"
-	_, err = other.Apply(t.Context(), nil, "")
+	_, err = other.Apply(t.Context(), Wanted{})
 	require.ErrorContains(t, err, "Set GRAFANA_TOKEN")
-	_, err = g.Apply(t.Context(), &Ledger{Address: "clickhouse"}, "")
+	_, err = g.Apply(t.Context(), Wanted{Ledger: &Ledger{Address: "clickhouse"}})
 	require.ErrorContains(t, err, "host:port")
 	none := g
 	none.Base = &url.URL{Scheme: "http", Host: "127.0.0.1:1", User: url.UserPassword("me", "hidden")}
-	_, err = none.Apply(t.Context(), nil, "")
+	_, err = none.Apply(t.Context(), Wanted{})
 	require.ErrorContains(t, err, "no answer from 127.0.0.1:1")
 	assert.NotContains(t, err.Error(), "hidden")
 	assert.Empty(t, fake.writes)
@@ -209,7 +273,7 @@ func TestApplySaysWhatToDo(t *testing.T) {
 func TestExportProvisions(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
-	written, err := Export(folder, "", nearby)
+	written, err := Export(folder, Exported{Ledger: nearby})
 	require.NoError(t, err)
 	files, err := Files()
 	require.NoError(t, err)
@@ -236,8 +300,23 @@ func TestExportProvisions(t *testing.T) {
 	assert.Equal(t, []any{dataSourceType, DataSourceUID}, []any{source["type"], source["uid"]})
 	assert.Equal(t, map[string]any{"password": "${" + PasswordVariable + "}"}, source["secureJsonData"])
 
-	_, err = Export(folder, "/elsewhere", nearby)
+	_, err = os.Stat(filepath.Join(folder, "provisioning", "alerting"))
+	require.ErrorIs(t, err, os.ErrNotExist, "only where asked for")
+	written, err = Export(folder, Exported{Ledger: nearby, AlertRules: true})
+	require.NoError(t, err)
+	assert.Len(t, written, len(files)+3)
+	groups, _ := read("alerting")["groups"].([]any)
+	require.Len(t, groups, 1)
+	group, _ := groups[0].(map[string]any)
+	assert.Equal(t, []any{alertFolderTitle, alertGroup, "10s", 1}, []any{group["folder"], group["name"], group["interval"], group["orgId"]})
+	wanted, err := alertRules(DataSourceUID)
+	require.NoError(t, err)
+	assert.Len(t, group["rules"], len(wanted.Rules))
+	first, _ := group["rules"].([]any)[0].(map[string]any)
+	assert.Equal(t, []any{"retryledger-step-errors", "0s", "2m"}, []any{first["uid"], first["for"], first["keepFiringFor"]})
+
+	_, err = Export(folder, Exported{Ledger: nearby, SeenAt: "/elsewhere"})
 	require.NoError(t, err, "over an earlier export")
-	_, err = Export(folder, "", Ledger{Address: "127.0.0.1:port"})
+	_, err = Export(folder, Exported{Ledger: Ledger{Address: "127.0.0.1:port"}})
 	require.ErrorContains(t, err, "its port is no number")
 }

@@ -60,11 +60,19 @@ func (l Ledger) source(password string) (map[string]any, error) {
 	}, nil
 }
 
+// Exported says what Export writes.
+type Exported struct {
+	Ledger     Ledger
+	SeenAt     string // the folder of the dashboards as Grafana sees it, "" for where it is now
+	AlertRules bool   // also the rule pack, as rules that Grafana evaluates
+}
+
 // Export writes what a Grafana needs to provision itself below folder: dashboards/*.json,
-// and files for its folders provisioning/datasources and provisioning/dashboards. seenAt
-// is the folder of the dashboards as Grafana sees it, "" for where it is now. It returns
-// the files, and overwrites those of an earlier export.
-func Export(folder, seenAt string, ledger Ledger) ([]string, error) {
+// and files for its folders provisioning/datasources, provisioning/dashboards and, where
+// asked for, provisioning/alerting. It returns the files, and overwrites those of an
+// earlier export.
+func Export(folder string, e Exported) ([]string, error) {
+	ledger, seenAt := e.Ledger, e.SeenAt
 	ledgerSource, err := ledger.source("${" + PasswordVariable + "}")
 	if err != nil {
 		return nil, err
@@ -89,6 +97,16 @@ func Export(folder, seenAt string, ledger Ledger) ([]string, error) {
 			"options": map[string]any{"path": seenAt},
 		}},
 	}
+	provisioned := map[string]any{"datasources": sources, "dashboards": providers}
+	if e.AlertRules {
+		group, err := alertRules(DataSourceUID)
+		if err != nil {
+			return nil, err
+		}
+		if provisioned["alerting"], err = alertFile(group); err != nil {
+			return nil, err
+		}
+	}
 	var written []string
 	write := func(content []byte, path ...string) error {
 		name := filepath.Join(append([]string{folder}, path...)...)
@@ -106,7 +124,7 @@ func Export(folder, seenAt string, ledger Ledger) ([]string, error) {
 			return written, err
 		}
 	}
-	for name, content := range map[string]any{"datasources": sources, "dashboards": providers} {
+	for name, content := range provisioned {
 		text, err := yaml.Marshal(content)
 		if err != nil {
 			return written, fmt.Errorf("write the provisioning of %s: %w", name, err)

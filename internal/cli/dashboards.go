@@ -23,7 +23,7 @@ const dashboardsExitCodes = `Exit codes:
 
 type ledgerFlags struct {
 	address, username, database string
-	secure                      bool
+	secure, alertRules          bool
 }
 
 func (f *ledgerFlags) add(cmd *cobra.Command, address string) {
@@ -32,6 +32,7 @@ func (f *ledgerFlags) add(cmd *cobra.Command, address string) {
 	flags.StringVar(&f.username, "username", "grafana", "user of ClickHouse that may read the ledger")
 	flags.StringVar(&f.database, "database", "retryledger", "database of the ledger")
 	flags.BoolVar(&f.secure, "secure", false, "ClickHouse is spoken to with TLS")
+	flags.BoolVar(&f.alertRules, "alert-rules", false, "also the default rule pack, as alert rules that Grafana evaluates itself")
 }
 
 func (f *ledgerFlags) ledger() dashboards.Ledger {
@@ -60,7 +61,8 @@ func newDashboardsExport(env Environment) *cobra.Command {
 		Use:   "export DIR",
 		Short: "Write dashboards and provisioning files for a Grafana",
 		Long: `Writes the dashboards to DIR/dashboards and files that provision them and their data
-source to DIR/provisioning, whose two files belong into Grafana's folder of that name.
+source to DIR/provisioning, whose files belong into Grafana's folder of that name. With
+--alert-rules there is also a file with alert rules.
 Grafana reads the password of the data source's user from ` + dashboards.PasswordVariable + `.
 
 ` + dashboardsExitCodes,
@@ -73,7 +75,7 @@ Grafana reads the password of the data source's user from ` + dashboards.Passwor
 			return nil
 		},
 		RunE: func(_ *cobra.Command, args []string) error {
-			written, err := dashboards.Export(args[0], path, flags.ledger())
+			written, err := dashboards.Export(args[0], dashboards.Exported{Ledger: flags.ledger(), SeenAt: path, AlertRules: flags.alertRules})
 			if err != nil {
 				if len(written) == 0 && strings.Contains(err.Error(), "address") {
 					return fail(ExitUsage, "--clickhouse: %w", err)
@@ -98,8 +100,8 @@ func newDashboardsApply(env Environment) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "apply",
 		Short: "Make the dashboards in a running Grafana, or bring them up to date",
-		Long: `Makes folder and dashboards through Grafana's HTTP API, and with --clickhouse the data
-source. It may be repeated: what is as it should be is left alone.
+		Long: `Makes folder and dashboards through Grafana's HTTP API, with --clickhouse the data source,
+and with --alert-rules alert rules. It may be repeated: what is as it should be is left alone.
 
 The token of a service account is read from ` + dashboards.TokenVariable + `, the password of the data source's
 user from ` + dashboards.PasswordVariable + `.
@@ -124,12 +126,12 @@ func (f *ledgerFlags) apply(ctx context.Context, env Environment, address string
 	if g.Token == "" && base.User == nil {
 		return fail(ExitUsage, "set %s to the token of a service account of Grafana", dashboards.TokenVariable)
 	}
-	var ledger *dashboards.Ledger
+	wanted := dashboards.Wanted{Password: env.Getenv(dashboards.PasswordVariable), AlertRules: f.alertRules}
 	if f.address != "" {
-		l := f.ledger()
-		ledger = &l
+		ledger := f.ledger()
+		wanted.Ledger = &ledger
 	}
-	applied, err := g.Apply(ctx, ledger, env.Getenv(dashboards.PasswordVariable))
+	applied, err := g.Apply(ctx, wanted)
 	if err != nil {
 		if ctx.Err() != nil {
 			return errors.Join(err, ctx.Err())

@@ -25,6 +25,8 @@ func TestDashboardsExportListsWhatItWrote(t *testing.T) {
 	provider, err := os.ReadFile(filepath.Join(folder, "provisioning", "dashboards", "retryledger.yaml"))
 	require.NoError(t, err)
 	assert.Contains(t, string(provider), "path: /seen")
+	assert.NotContains(t, written, "alerting")
+	assert.Contains(t, process{}.must(t, "dashboards", "export", "--alert-rules", folder), filepath.Join(folder, "provisioning", "alerting", "retryledger.yaml"))
 }
 
 func TestDashboardsSayWhatIsWrong(t *testing.T) {
