@@ -130,7 +130,7 @@ func (e *ledgerExporter) start(ctx context.Context, host component.Host) error {
 // told to try again, always: what of it is in the journal already counts once.
 func (e *ledgerExporter) consume(ctx context.Context, td ptrace.Traces) error {
 	receivedNs := e.now().UnixNano()
-	accepted := 0
+	accepted, mended := 0, 0
 	var dead []deadletter.Letter
 	for part := range parts(td, maxPart) {
 		n := normaliseContained(e.normalise, part, receivedNs)
@@ -149,10 +149,14 @@ func (e *ledgerExporter) consume(ctx context.Context, td ptrace.Traces) error {
 			return fmt.Errorf("journal the spans: %w", err)
 		}
 		accepted += len(n.spans)
+		mended += mendedIn(n.spans)
 		dead = append(dead, n.dead...)
 	}
 	e.telemetry.accepted.Add(context.WithoutCancel(ctx), int64(accepted))
 	e.telemetry.vitals.Add(schema.VitalSpansAccepted, float64(accepted))
+	if mended > 0 {
+		e.telemetry.mended.Add(context.WithoutCancel(ctx), int64(mended))
+	}
 	e.bury(ctx, dead) // only now, or a sender that tries again would bury them again
 	return nil
 }

@@ -225,6 +225,19 @@ func TestWhatTheExporterSaysAboutItself(t *testing.T) {
 	assert.False(t, letters[0].Time.IsZero())
 }
 
+// A text that is no UTF-8 is mended, counted, and harms no other span.
+func TestTextsThatAreNoUTF8AreCounted(t *testing.T) {
+	tel := componenttest.NewTelemetry()
+	defer func() { require.NoError(t, tel.Shutdown(context.Background())) }()
+	set := settings()
+	set.TelemetrySettings = tel.NewTelemetrySettings()
+	e := started(t, &testStore{dir: t.TempDir()}, set, func(c *Config) { c.Writer.ShutdownTimeout = 0 })
+	require.NoError(t, e.ConsumeTraces(t.Context(), request(0, "a", "b\xff", "caf\xc3", "café")))
+	assert.EqualValues(t, 2, counted(t, tel, "retryledger_ingest_spans_mended")[0].Value)
+	assert.EqualValues(t, 4, counted(t, tel, "retryledger_ingest_spans_accepted")[0].Value)
+	require.NoError(t, e.Shutdown(t.Context()))
+}
+
 // Nothing that a span says at length may reach the disk: not through the
 // journal, not through the dead letters.
 func TestNoPromptReachesTheDisk(t *testing.T) {

@@ -6,7 +6,9 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/pdata/pcommon"
 
+	"github.com/retryledger/retryledger/ingest/dialect"
 	"github.com/retryledger/retryledger/schema"
 )
 
@@ -70,4 +72,39 @@ func TestTheBucketKeepsItemsApart(t *testing.T) {
 	assert.Equal(t, rows[4].Node, rows[4].Name, "a node's own run is told by its name")
 	assert.Equal(t, otherName, rows[4].Violations[0].Node)
 	assert.Equal(t, []string{"first", otherName}, rows[4].UnfinishedSteps)
+}
+
+// A million names of steps, with ids and without, are a thousand in what is stored and in
+// what is remembered of them.
+func TestAMillionStepNames(t *testing.T) {
+	k := newNameBound(defaultConfig().MaxStepNames)
+	steps := map[string]int{}
+	const each, requests = 10_000, 100
+	for r := range requests {
+		td := request(r*each, make([]string, each)...)
+		i := r * each
+		for _, rs := range td.ResourceSpans().All() {
+			for _, ss := range rs.ScopeSpans().All() {
+				for _, span := range ss.Spans().All() {
+					span.SetTraceID(pcommon.TraceID{1})
+					step := fmt.Sprintf("fetch %08x-e89b-12d3-a456-426614174000", i)
+					if i%2 == 0 {
+						step = fmt.Sprintf("fetch page%dx", i)
+					}
+					span.Attributes().PutStr("step", step)
+					i++
+				}
+			}
+		}
+		n := normaliseContained(dialect.Normalise, td, 1_700_000_000_000_000_000)
+		require.Len(t, n.spans, each)
+		k.bound(n.spans, 1_700_000_000_000_000_000)
+		for j := range n.spans {
+			steps[n.spans[j].Step]++
+		}
+	}
+	assert.Len(t, steps, 1000+1)
+	assert.Equal(t, requests*each/2, steps["fetch {id}"])
+	assert.Equal(t, requests*each/2-999, steps[otherName])
+	assert.LessOrEqual(t, len(k.current), 1001) // one more for the spans' own name
 }

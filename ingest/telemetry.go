@@ -27,6 +27,7 @@ type telemetry struct {
 	lostLetters metric.Int64Counter
 	replayed    metric.Int64Counter
 	bounded     metric.Int64Counter
+	mended      metric.Int64Counter
 	insertTime  metric.Float64Histogram
 	vitals      *vitals.Log // the same, kept in the store
 
@@ -49,6 +50,7 @@ func newTelemetry(provider metric.MeterProvider) (*telemetry, error) {
 	t.deadLetters = counter("retryledger_ingest_dead_letters", "{item}", "Spans, rows and stretches of the journal that could not be kept, by kind and cause.")
 	t.lostLetters = counter("retryledger_ingest_dead_letters_lost", "{item}", "Dead letters that could not be written, or were displaced by newer ones, by reason.")
 	t.bounded = counter("retryledger_ingest_names_bounded", "{span}", "Spans with a name that is kept as (other), because their service has more names than max_step_names.")
+	t.mended = counter("retryledger_ingest_spans_mended", "{span}", "Spans with a text that is kept with U+FFFD in it: it was no UTF-8, or came so.")
 	t.replayed = counter("retryledger_ingest_dead_letters_replayed", "{row}", "Rows of dead letters that were taken again because somebody asked for it.")
 	var err error
 	t.insertTime, err = t.meter.Float64Histogram("retryledger_ingest_insert_duration", metric.WithUnit("s"),
