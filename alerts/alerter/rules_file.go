@@ -4,9 +4,9 @@ import (
 	"bytes"
 	"fmt"
 	"io"
-	"os"
 
 	"github.com/retryledger/retryledger/alerts/rules"
+	"github.com/retryledger/retryledger/internal/regularfile"
 )
 
 // rulesFile is the file of the rules, and what was last read of it.
@@ -61,7 +61,7 @@ func (f *rulesFile) changed() (set *rules.Set, err error) {
 }
 
 func (f *rulesFile) read() ([]byte, error) {
-	file, err := os.Open(f.path)
+	file, err := regularfile.Open(f.path)
 	if err != nil {
 		return nil, fmt.Errorf("read the alert rules: %w; mend rules_file, or leave it out for the default pack", err)
 	}

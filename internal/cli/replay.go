@@ -61,7 +61,7 @@ func (f replayFlags) run(ctx context.Context, env Environment, server serverFlag
 	}
 	var content []byte
 	for _, name := range files {
-		if content, err = readText(env, name, rules.MaxFileBytes); err != nil {
+		if content, err = readText(ctx, env, name, rules.MaxFileBytes); err != nil {
 			return err
 		}
 		if _, err := rules.Load(display(name), content); err != nil {

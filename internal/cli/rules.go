@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/retryledger/retryledger/alerts/rules"
 	"github.com/retryledger/retryledger/alerts/rules/ruletest"
+	"github.com/retryledger/retryledger/internal/regularfile"
 )
 
 const rulesExitCodes = `Exit codes:
@@ -45,7 +45,7 @@ what each signal can be grouped by, and every template, executed on an example.
 ` + rulesExitCodes,
 		Example: "  retryledger rules check rules.yaml",
 		Args:    someFiles("check", "of rules"),
-		RunE:    func(_ *cobra.Command, args []string) error { return checkRules(env, args) },
+		RunE:    func(cmd *cobra.Command, args []string) error { return checkRules(cmd.Context(), env, args) },
 	}
 	test := &cobra.Command{
 		Use:   "test FILE...",
@@ -84,13 +84,9 @@ func someFiles(command, what string) cobra.PositionalArgs {
 }
 
 // readText reads a whole file of at most limit bytes, and one more if it has more.
-func readText(env Environment, name string, limit int64) ([]byte, error) {
+func readText(ctx context.Context, env Environment, name string, limit int64) ([]byte, error) {
 	if name == "-" {
-		content, err := io.ReadAll(io.LimitReader(env.Stdin, limit+1))
-		if err != nil {
-			return nil, fail(ExitUsage, "standard input cannot be read: %w", err)
-		}
-		return content, nil
+		return readInput(ctx, env.Stdin, limit)
 	}
 	file, err := openFile(name)
 	if err != nil {
@@ -103,23 +99,49 @@ func readText(env Environment, name string, limit int64) ([]byte, error) {
 	return content, nil
 }
 
+// readInput is readText of standard input, until ctx ends: nobody may ever write to it.
+func readInput(ctx context.Context, stdin io.Reader, limit int64) ([]byte, error) {
+	type read struct {
+		content []byte
+		err     error
+	}
+	done := make(chan read, 1)
+	go func() {
+		content, err := io.ReadAll(io.LimitReader(stdin, limit+1))
+		done <- read{content, err}
+	}()
+	select {
+	case r := <-done:
+		if r.err != nil {
+			return nil, fail(ExitUsage, "standard input cannot be read: %w", r.err)
+		}
+		return r.content, nil
+	case <-ctx.Done():
+		return nil, fmt.Errorf("read standard input: %w", ctx.Err())
+	}
+}
+
 func openFile(name string) (io.ReadCloser, error) {
-	file, err := os.Open(name)
+	file, err := regularfile.Open(name)
 	if err != nil {
 		var path *fs.PathError
 		if errors.As(err, &path) {
 			err = path.Err
 		}
-		return nil, fmt.Errorf("%s cannot be opened: %w", name, err)
+		remedy := ""
+		if errors.Is(err, regularfile.ErrNotRegular) {
+			remedy = `; name a file, or "-" for standard input`
+		}
+		return nil, fmt.Errorf("%s cannot be opened: %w%s", name, err, remedy)
 	}
 	return file, nil
 }
 
-func checkRules(env Environment, names []string) error {
+func checkRules(ctx context.Context, env Environment, names []string) error {
 	p := newPrinter(env)
 	var mistakes []error
 	for _, name := range names {
-		content, err := readText(env, name, rules.MaxFileBytes)
+		content, err := readText(ctx, env, name, rules.MaxFileBytes)
 		if err != nil {
 			return err
 		}
@@ -175,7 +197,7 @@ func testRules(ctx context.Context, env Environment, names []string) error {
 	p := newPrinter(env)
 	failed, passed := 0, 0
 	for _, name := range names {
-		content, err := readText(env, name, limit)
+		content, err := readText(ctx, env, name, limit)
 		if err != nil {
 			return err
 		}

@@ -1,9 +1,12 @@
 package cli_test
 
 import (
+	"context"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -31,6 +34,30 @@ func TestRulesCheck(t *testing.T) {
 		require.Equal(t, cli.ExitUsage, code, args)
 		require.NotEmpty(t, stderr)
 	}
+}
+
+// What would keep the reader waiting for ever is refused; standard input is waited for
+// until the command is told to end.
+func TestRulesOfWhatNeverEnds(t *testing.T) {
+	t.Parallel()
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	require.NoError(t, syscall.Mkfifo(pipe, 0o600))
+	tests := filepath.Join(t.TempDir(), "tests.yaml")
+	require.NoError(t, os.WriteFile(tests, []byte("rules: "+pipe+"\ntests:\n  - expect: [{at: 1s, rule: step_errors, alerts: []}]\n"), 0o600))
+	for _, args := range [][]string{{"check", pipe}, {"check", "/dev/zero"}, {"test", pipe}, {"test", tests}} {
+		_, stderr, code := process{}.run(t, append([]string{"rules"}, args...)...)
+		require.Equal(t, cli.ExitUsage, code, args)
+		require.Contains(t, stderr, "it is no regular file but", args)
+		require.Contains(t, stderr, `or "-" for standard input`)
+	}
+
+	never, writer := io.Pipe()
+	defer func() { require.NoError(t, writer.Close()) }()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.Equal(t, 130, cli.Run(ctx, []string{"rules", "check", "-"}, cli.Environment{
+		Stdin: never, Stdout: io.Discard, Stderr: io.Discard, Getenv: func(string) string { return "" },
+	}))
 }
 
 func TestRulesTest(t *testing.T) {
