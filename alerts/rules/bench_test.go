@@ -68,7 +68,7 @@ func BenchmarkEvalOverCache(b *testing.B) {
 			for s := range seconds {
 				cache.Advance(second(s).UnixMicro())
 				for i := range perSecond {
-					cache.Put(fullRow(s, i))
+					cache.Put(schema.BriefOf(fullRow(s, i)))
 				}
 			}
 			e := rules.NewEvaluator(set, cache, rules.Options{})

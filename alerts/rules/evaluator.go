@@ -52,6 +52,7 @@ type Evaluator struct {
 	called    int64            // the last instant that was asked for
 	latest    int64            // no instant that is told lies before it
 	stalled   int64            // since the last evaluation that succeeded, by the instants asked for
+	backlog   backlog
 }
 
 // NewEvaluator returns an evaluator without any state.
@@ -109,6 +110,7 @@ func (e *Evaluator) Eval(ctx context.Context, instant time.Time) (Evaluation, er
 		return out, wrapped(err)
 	}
 	c.behind = read.lag > e.options.StallAfter
+	e.backlog.note(read.lag, c)
 	e.adopt(set, c, &out)
 	judged := make(map[string]int64, len(set.rules))
 	for _, r := range set.rules {
@@ -284,7 +286,9 @@ func (e *Evaluator) judgeStall(signal signals.Signal, lasted time.Duration, c ci
 		}
 		o := seesRecovery
 		a := e.alerts[r.Name][signals.Labels{}]
-		if lasted > r.Window {
+		// What fires goes on; a backlog may go down before it is told.
+		patient := signal == IngestStalled && (a == nil || a.state != StateFiring) && e.backlog.goesDown(r.Window, c.at)
+		if lasted > r.Window && !patient {
 			o = seesBreach
 			if a == nil {
 				a = e.open(r, signals.Labels{})

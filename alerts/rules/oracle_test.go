@@ -207,7 +207,7 @@ rules:
 			for i, deliveries := range traces {
 				for j := range deliveries {
 					if deliveries[j].second == now {
-						cache.Put(deliveries[j].row(i))
+						cache.Put(schema.BriefOf(deliveries[j].row(i)))
 					}
 				}
 			}

@@ -165,6 +165,63 @@ func TestLedgerIsBehind(t *testing.T) {
 	require.ErrorIs(t, err, failure)
 }
 
+// TestBacklogOfAStart: what has piled up before evaluations begin is no stall while it goes
+// down, for ten windows; where it does not, it is one after a window.
+func TestBacklogOfAStart(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		lag  func(n int) int // seconds, by the second
+		want []string
+	}{
+		"goes down":         {func(n int) int { return max(0, 900-3*n) }, nil},
+		"stands still":      {func(int) int { return 900 }, []string{"60 behind fires"}},
+		"grows":             {func(n int) int { return 900 + n }, []string{"60 behind fires"}},
+		"stops going down":  {func(n int) int { return max(600, 900-3*n) }, []string{"160 behind fires"}},
+		"takes too long":    {func(n int) int { return 2000 - n }, []string{"600 behind fires"}},
+		"grows after it":    {func(n int) int { return max(120-3*n, n-100) }, []string{"161 behind fires"}},
+		"after a short one": {func(n int) int { return max(50-n, n-100) }, []string{"161 behind fires"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			lag := 0
+			reader := &told{}
+			reader.say(0, 100)
+			b := &bench{t: t, reader: reader, now: -1, fires: map[string]bool{}, Evaluator: rules.NewEvaluator(load(t, stalls), reader, rules.Options{
+				Lag: func(context.Context) (time.Duration, error) { return time.Duration(lag) * time.Second, nil },
+			})}
+			for n := range 650 {
+				lag = c.lag(n)
+				b.next()
+			}
+			assert.Equal(t, c.want, b.notices)
+		})
+	}
+}
+
+// TestStallOutlivesARestart: an alert that fires is not given the time of a backlog.
+func TestStallOutlivesARestart(t *testing.T) {
+	t.Parallel()
+	lag := 900
+	evaluator := func() *rules.Evaluator {
+		reader := &told{}
+		reader.say(0, 100)
+		return rules.NewEvaluator(load(t, stalls), reader, rules.Options{Lag: func(context.Context) (time.Duration, error) { return time.Duration(lag) * time.Second, nil }})
+	}
+	b := &bench{t: t, now: -1, fires: map[string]bool{}, Evaluator: evaluator()}
+	for range 100 {
+		b.next()
+	}
+	assert.Equal(t, []string{"60 behind fires"}, b.notices)
+	restarted := evaluator()
+	require.NoError(t, restarted.Restore(b.Snapshot()))
+	b.Evaluator = restarted
+	for range 200 {
+		lag--
+		b.next()
+	}
+	assert.Len(t, b.notices, 1)
+}
+
 // TestLateDataChangeTheNextEvaluation and nothing that was said before.
 func TestLateDataChangeTheNextEvaluation(t *testing.T) {
 	t.Parallel()

@@ -1,0 +1,33 @@
+package rules
+
+import "time"
+
+// backlogWindows is for how many windows of a rule on ingest_stalled a backlog that was
+// found at the start may go down without an alert.
+const backlogWindows = 10
+
+// backlog is how far the ledger was behind since evaluations began, or began again after
+// a gap. What has piled up by then is no stall while it goes down. Instants are
+// nanoseconds since the epoch.
+type backlog struct {
+	began    int64 // 0: not yet
+	lowest   time.Duration
+	lowestAt int64
+}
+
+// note takes what one evaluation found.
+func (b *backlog) note(lag time.Duration, c circumstance) {
+	if b.began == 0 || c.gap {
+		*b = backlog{began: c.at, lowest: lag, lowestAt: c.at}
+	}
+	if lag < b.lowest {
+		b.lowest, b.lowestAt = lag, c.at
+	}
+}
+
+// goesDown tells whether what is left of the backlog may yet be worked off: the ledger
+// was never within window since it began, has come nearer within the last window, and
+// did not take longer than backlogWindows of them.
+func (b *backlog) goesDown(window time.Duration, at int64) bool {
+	return b.lowest > window && at-b.lowestAt < int64(window) && at-b.began < backlogWindows*int64(window)
+}
