@@ -18,12 +18,12 @@ type Write struct {
 
 // LedgerWrites hands each row that was written after afterUs (microseconds since the
 // epoch by the store's clock) to take, but for those of the writes that have the IDs
-// of seen. Rows that others have replaced may come too. They are brief, see
-// briefReader, and hold until take returns. An error of take ends it.
+// of seen. Rows that others have replaced may come too. They hold until take returns.
+// An error of take ends it.
 //
 // A write may become visible after one that is younger: ask for some time before the
 // last answer again.
-func LedgerWrites(ctx context.Context, conn driver.Conn, afterUs int64, seen []uint64, take func(*LedgerRow, Write) error) error {
+func LedgerWrites(ctx context.Context, conn driver.Conn, afterUs int64, seen []uint64, take func(*Brief, Write) error) error {
 	table, err := ext.NewTable("seen", ext.Column("id", "UInt64"))
 	if err != nil {
 		return fmt.Errorf("name the writes that were seen: %w", err)
@@ -36,7 +36,7 @@ func LedgerWrites(ctx context.Context, conn driver.Conn, afterUs int64, seen []u
 	var w Write
 	err = readBriefs(clickhouse.Context(ctx, clickhouse.WithExternalTable(table)), conn,
 		", write_id, toUnixTimestamp64Micro(written_at) FROM ledger PREWHERE written_at > fromUnixTimestamp64Micro(?, 'UTC') AND write_id NOT IN seen",
-		[]any{afterUs}, []any{&w.ID, &w.At}, func(row *LedgerRow) error { return take(row, w) })
+		[]any{afterUs}, []any{&w.ID, &w.At}, func(b *Brief) error { return take(b, w) })
 	if err != nil {
 		return fmt.Errorf("read what was written into the ledger: %w", err)
 	}
@@ -44,9 +44,8 @@ func LedgerWrites(ctx context.Context, conn driver.Conn, afterUs int64, seen []u
 }
 
 // LedgerSince hands the current row of each trace that had a span or was written
-// after since to take. They are brief, see briefReader, and hold until take returns. An
-// error of take ends it.
-func LedgerSince(ctx context.Context, conn driver.Conn, since time.Time, take func(*LedgerRow) error) error {
+// after since to take. They hold until take returns. An error of take ends it.
+func LedgerSince(ctx context.Context, conn driver.Conn, since time.Time, take func(*Brief) error) error {
 	err := readBriefs(ctx, conn, " FROM ledger FINAL WHERE last_end_ns > ? OR written_at > fromUnixTimestamp64Micro(?, 'UTC')",
 		[]any{since.UnixNano(), since.UnixMicro()}, nil, take)
 	if err != nil {
@@ -60,9 +59,8 @@ func LedgerSince(ctx context.Context, conn driver.Conn, since time.Time, take fu
 const eventSlack = time.Hour
 
 // LedgerBetween hands the current row of each trace that may have something that ended
-// in (from, to] to take. They are brief, see briefReader, and hold until take returns.
-// An error of take ends it.
-func LedgerBetween(ctx context.Context, conn driver.Conn, from, to time.Time, take func(*LedgerRow) error) error {
+// in (from, to] to take. They hold until take returns. An error of take ends it.
+func LedgerBetween(ctx context.Context, conn driver.Conn, from, to time.Time, take func(*Brief) error) error {
 	err := readBriefs(ctx, conn, " FROM ledger FINAL WHERE last_end_ns > ? AND first_end_ns <= ?",
 		[]any{from.UnixNano(), to.Add(eventSlack).UnixNano()}, nil, take)
 	if err != nil {
@@ -72,10 +70,10 @@ func LedgerBetween(ctx context.Context, conn driver.Conn, from, to time.Time, ta
 }
 
 // readBriefs hands each brief row that a query gives to take, all in the same memory.
-func readBriefs(ctx context.Context, conn driver.Conn, rest string, args, more []any, take func(*LedgerRow) error) error {
+func readBriefs(ctx context.Context, conn driver.Conn, rest string, args, more []any, take func(*Brief) error) error {
 	var reader briefReader
 	next := func() *briefReader { return &reader }
-	return scanRows(ctx, conn, "SELECT "+readList(briefColumns)+rest, args, briefColumns, more, next, func(r *briefReader) error { return take(&r.row) })
+	return scanRows(ctx, conn, "SELECT "+readList(briefColumns)+rest, args, briefColumns, more, next, func(r *briefReader) error { return take(&r.brief) })
 }
 
 // readRows scans the columns of each row that a query gives.

@@ -84,8 +84,8 @@ func TestUpgradeOfAStoreWithoutAlerts(t *testing.T) {
 			assert.Less(t, age(2), 10*time.Minute)
 			assert.Less(t, age(3), 10*time.Minute)
 			var brief []string
-			require.NoError(t, LedgerSince(t.Context(), db.Conn, received.Add(-time.Minute), func(r *LedgerRow) error {
-				brief = append(brief, fmt.Sprintf("%d %s %s %t %d", r.TraceID[1], r.Runs[1].Service, r.Operations[0].Outcome, r.Operations[0].Settled, len(r.Attempts)))
+			require.NoError(t, LedgerSince(t.Context(), db.Conn, received.Add(-time.Minute), func(r *Brief) error {
+				brief = append(brief, fmt.Sprintf("%d %s %s %t %d", r.TraceID[1], r.Runs[1].Service.Value(), r.Operations[0].Outcome.Value(), r.Operations[0].Settled, len(r.Attempts)))
 				return nil
 			}))
 			assert.ElementsMatch(t, []string{"1 shop failed_without_retry false 3", "2 shop failed_without_retry false 3", "3 shop failed_without_retry true 3"}, brief)

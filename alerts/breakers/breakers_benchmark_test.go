@@ -29,7 +29,7 @@ func BenchmarkEvaluate(b *testing.B) {
 					EndNs: at(second).UnixNano(),
 				})
 			}
-			cache.Put(r)
+			cache.Put(schema.BriefOf(r))
 		}
 	}
 	halfOpen := Snapshot{Breakers: []Breaker{{Provider: "idle", State: HalfOpen, Since: at(10), Trips: 1}}}

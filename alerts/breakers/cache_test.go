@@ -44,7 +44,7 @@ func TestOverTheCacheOfTheLedger(t *testing.T) {
 		for second := range seconds {
 			cache.Advance(at(second).UnixMicro())
 			for _, i := range bySecond[second] {
-				cache.Put(row(i, traffic.all[i]))
+				cache.Put(schema.BriefOf(row(i, traffic.all[i])))
 			}
 			evaluate(t, over, cache, second)
 			traffic.until = second
@@ -65,7 +65,7 @@ func TestACacheThatIsShortOfMemory(t *testing.T) {
 	cache := signals.NewCache(DefaultSettings().Keep(), signals.Limits{Traces: 60})
 	put := func(from int) {
 		for i, one := range r.all[from:] {
-			cache.Put(row(from+i, one))
+			cache.Put(schema.BriefOf(row(from+i, one)))
 		}
 	}
 	cache.Advance(at(1).UnixMicro())

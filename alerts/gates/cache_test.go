@@ -35,8 +35,8 @@ func trace(id byte, version string, failed, succeeded int, settled bool) *schema
 func TestOverTheCacheOfTheLedger(t *testing.T) {
 	cache := signals.NewCache(Keep(time.Hour), signals.Limits{})
 	cache.Advance(noon.UnixMicro())
-	cache.Put(trace(1, "v2", 9, 403, true))
-	cache.Put(trace(2, "v1", 3, 3997, true))
+	cache.Put(schema.BriefOf(trace(1, "v2", 9, 403, true)))
+	cache.Put(schema.BriefOf(trace(2, "v1", 3, 3997, true)))
 	ask := func(query string) Answer {
 		var got Answer
 		require.Equal(t, http.StatusOK, request(t, serve(cache), http.MethodGet, Path+"?service=checkout&version=v2"+query, "", &got))
@@ -54,7 +54,7 @@ func TestOverTheCacheOfTheLedger(t *testing.T) {
 		assert.NotEqual(t, CauseUnavailable, ask("&window=1h&signal="+string(signal)).Cause, signal)
 	}
 
-	cache.Put(trace(3, "v3", 50, 150, false))
+	cache.Put(schema.BriefOf(trace(3, "v3", 50, 150, false)))
 	var unsettled Answer
 	request(t, serve(cache), http.MethodGet, Path+"?service=checkout&version=v3", "", &unsettled)
 	assert.Equal(t, Pass, unsettled.Decision, "failures that another attempt may undo do not count yet")

@@ -49,8 +49,8 @@ var errTooMuch = errors.New("the chunk holds too much")
 func (h *history) read(ctx context.Context, from, to time.Time) (bool, error) {
 	h.from, h.series, h.keys, h.tallies, h.poured = from.Unix(), map[seriesKey]uint32{}, nil, h.tallies[:0], 0
 	full := h.limit
-	err := schema.LedgerBetween(ctx, h.conn, from, to, func(row *schema.LedgerRow) error {
-		for _, e := range signals.Events(row) {
+	err := schema.LedgerBetween(ctx, h.conn, from, to, func(b *schema.Brief) error {
+		for _, e := range signals.EventsOf(b) {
 			if _, watched := h.keep[e.Signal]; watched && e.AtNs > from.UnixNano() && e.AtNs <= to.UnixNano() {
 				h.add(e)
 			}

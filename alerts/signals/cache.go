@@ -1,7 +1,6 @@
 package signals
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/binary"
@@ -32,7 +31,7 @@ type Limits struct {
 	Traces int
 }
 
-// The limits where none are set. A trace takes about 300 bytes, and a label set half a
+// The limits where none are set. A trace takes about 250 bytes, and a label set half a
 // kilobyte for each half minute in which it has events.
 const (
 	DefaultSeries = 20_000
@@ -49,8 +48,8 @@ const Other = "(other)"
 // received later, so that when a trace is forgotten, none of its older rows matters.
 // It is safe for concurrent use.
 type Cache struct {
-	keep    map[Signal]int64 // seconds
-	longest int64            // seconds, of keep
+	keep    [signalCount]int64 // seconds, 0 of a signal that is not held
+	longest int64              // seconds, of keep
 	limits  Limits
 
 	mu       sync.RWMutex
@@ -60,13 +59,34 @@ type Cache struct {
 	nextID   uint32
 	series   map[seriesKey]*series
 	byID     map[uint32]*series
-	bySignal map[Signal][]*series
+	bySignal [signalCount][]*series
+	places   map[place]*located // a short way to series
 	traces   map[schema.TraceID]held
 	due      map[int64][]schema.TraceID // by the second of held.last
 	swept    int64                      // due is empty up to here
 	folded   int64
-	scratch  []contribution
-	encoded  []byte
+	kept     slabs // what traces contributed
+
+	putting putting
+}
+
+// putting is what Cache.put works with, from one row to the next.
+type putting struct {
+	number  uint64 // of the row, from 1
+	last    int64  // second of its last event, or now if that is later
+	scratch []contribution
+	encoded []byte
+	recent  [2]struct { // the last place without a provider, and with one
+		place place
+		at    *located
+	}
+	take func(occurrence)
+}
+
+// located is the series of the events of one place.
+type located struct {
+	labels Labels
+	series [signalCount]*series // nil: not looked up yet
 }
 
 // lag is by how many seconds a question may be late, and ahead by how many an event may
@@ -77,15 +97,16 @@ const (
 )
 
 type seriesKey struct {
-	signal Signal
+	signal int
 	labels Labels
 }
 
-// held is what a trace's row contributed.
+// held is what a trace's row contributed. It holds no pointer, so that a million of them
+// cost the garbage collector nothing.
 type held struct {
 	version       schema.LedgerVersion
-	last          int64  // seconds: of its last event, or when it was given, whichever is later
-	contributions []byte // see encode
+	last          int64 // seconds: of its last event, or when it was given, whichever is later
+	contributions piece // see putIn
 }
 
 // contribution is what a row adds to one second of one series.
@@ -105,12 +126,15 @@ func NewCache(keep Keep, limits Limits) *Cache {
 		limits.Traces = DefaultTraces
 	}
 	c := &Cache{
-		keep: make(map[Signal]int64), limits: limits, series: make(map[seriesKey]*series), byID: make(map[uint32]*series),
-		bySignal: make(map[Signal][]*series), traces: make(map[schema.TraceID]held), due: make(map[int64][]schema.TraceID),
+		limits: limits, series: make(map[seriesKey]*series), byID: make(map[uint32]*series), places: make(map[place]*located),
+		traces: make(map[schema.TraceID]held), due: make(map[int64][]schema.TraceID),
 	}
+	c.putting.take = c.take
 	for signal, window := range keep {
-		c.keep[signal] = seconds(min(window, MaxWindow))
-		c.longest = max(c.longest, c.keep[signal])
+		if at := placeOf(signal); at >= 0 {
+			c.keep[at] = seconds(min(window, MaxWindow))
+			c.longest = max(c.longest, c.keep[at])
+		}
 	}
 	return c
 }
@@ -167,6 +191,7 @@ func (c *Cache) forget(until int64) {
 func (c *Cache) forgetSecond(second int64) {
 	for _, id := range c.due[second] {
 		if h, ok := c.traces[id]; ok && h.last <= second {
+			c.kept.drop(h.contributions)
 			delete(c.traces, id)
 		}
 	}
@@ -174,6 +199,7 @@ func (c *Cache) forgetSecond(second int64) {
 }
 
 func (c *Cache) dropBlocks() {
+	dropped := len(c.series)
 	for key, s := range c.series {
 		s.drop(c.now - c.keep[key.signal] - lag)
 		if len(s.blocks) > 0 {
@@ -183,6 +209,15 @@ func (c *Cache) dropBlocks() {
 		delete(c.byID, s.id)
 		c.bySignal[key.signal] = slices.DeleteFunc(c.bySignal[key.signal], func(o *series) bool { return o == s })
 	}
+	if len(c.series) < dropped {
+		c.forgetPlaces()
+	}
+}
+
+// forgetPlaces lets series be looked up anew, for some are gone or too many are known.
+func (c *Cache) forgetPlaces() {
+	clear(c.places)
+	clear(c.putting.recent[:])
 }
 
 // UpTo is the store's time, in microseconds since the epoch, up to which everything
@@ -208,30 +243,23 @@ func (c *Cache) Stats() Stats {
 }
 
 // Put takes a row in, unless the cache has that trace by this or a larger version.
-func (c *Cache) Put(row *schema.LedgerRow) {
+func (c *Cache) Put(b *schema.Brief) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.put(row)
-}
-
-func (c *Cache) put(row *schema.LedgerRow) {
-	old, known := c.traces[row.TraceID]
-	if known && row.Version.Compare(old.version) <= 0 {
+	old, known := c.traces[b.TraceID]
+	if known && b.Version.Compare(old.version) <= 0 {
 		return
 	}
-	c.takeOut(old.contributions)
-	h := held{version: row.Version, last: c.now}
-	c.scratch = c.scratch[:0]
-	each(row, func(e Event) {
-		if second, ok := c.takes(e); ok {
-			c.scratch = append(c.scratch, contribution{c.seriesOf(e), second, e.Unsettled, e.Numerator, e.Denominator})
-			h.last = max(h.last, second)
-		}
-	})
-	h.contributions = c.putIn()
-	c.traces[row.TraceID] = h
+	c.takeOut(c.kept.get(old.contributions))
+	c.kept.drop(old.contributions)
+	p := &c.putting
+	p.number++
+	p.last, p.scratch = c.now, p.scratch[:0]
+	each(b, p.take)
+	h := held{version: b.Version, last: p.last, contributions: c.putIn()}
+	c.traces[b.TraceID] = h
 	if !known || h.last != old.last {
-		c.due[h.last] = append(c.due[h.last], row.TraceID)
+		c.due[h.last] = append(c.due[h.last], b.TraceID)
 	}
 	for second := c.swept + 1; len(c.traces) > c.limits.Traces && second <= h.last; second++ {
 		c.forget(second)
@@ -239,52 +267,66 @@ func (c *Cache) put(row *schema.LedgerRow) {
 	}
 }
 
+// take notes an occurrence of the row that is put. What a row adds to one second of a
+// series is mostly noted next to each other, and is one contribution then.
+func (c *Cache) take(o occurrence) {
+	second, ok := c.takes(o.signal, o.atNs)
+	if !ok {
+		return
+	}
+	p, s := &c.putting, c.seriesOf(&o)
+	p.last = max(p.last, second)
+	if s.notedIn == p.number {
+		if n := &p.scratch[s.notedAt]; n.second == second && n.unsettled == o.unsettled {
+			n.numerator += o.numerator
+			n.denominator += o.denominator
+			return
+		}
+	}
+	s.notedIn, s.notedAt = p.number, len(p.scratch)
+	p.scratch = append(p.scratch, contribution{s, second, o.unsettled, o.numerator, o.denominator})
+}
+
 // takes tells in which second an event counts, and whether any window may ask for it.
-func (c *Cache) takes(e Event) (second int64, ok bool) {
-	keep, ok := c.keep[e.Signal]
-	second = secondOf(e.AtNs)
-	return second, ok && second >= 0 && second > c.now-keep-lag && second <= c.now+ahead
+func (c *Cache) takes(signal int, atNs int64) (second int64, ok bool) {
+	keep := c.keep[signal]
+	second = secondOf(atNs)
+	return second, keep > 0 && second >= 0 && second > c.now-keep-lag && second <= c.now+ahead
 }
 
 // Add takes in an event of the past, of which no other row will say anything else.
 func (c *Cache) Add(e Event) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if second, ok := c.takes(e); ok {
-		c.seriesOf(e).add(second, e.Unsettled, e.Numerator, e.Denominator)
+	signal := placeOf(e.Signal)
+	if signal < 0 {
+		return
+	}
+	if second, ok := c.takes(signal, e.AtNs); ok {
+		s, _ := c.seriesNamed(signal, e.Labels)
+		s.add(second, e.Unsettled, e.Numerator, e.Denominator)
 	}
 }
 
-// putIn adds scratch to the series, one contribution to each second, and returns what
-// takes them out again.
-func (c *Cache) putIn() []byte {
-	slices.SortFunc(c.scratch, func(a, b contribution) int {
-		return cmp.Or(cmp.Compare(a.series.id, b.series.id), cmp.Compare(a.second, b.second), cmp.Compare(bit(a.unsettled), bit(b.unsettled)))
-	})
-	merged := c.scratch[:0]
-	for _, n := range c.scratch {
-		if last := len(merged) - 1; last >= 0 && merged[last].series == n.series && merged[last].second == n.second && merged[last].unsettled == n.unsettled {
-			merged[last].numerator += n.numerator
-			merged[last].denominator += n.denominator
-			continue
-		}
-		merged = append(merged, n)
-	}
-	encoded := c.encoded[:0]
+// putIn adds what was noted to the series, and keeps what takes it out again.
+func (c *Cache) putIn() piece {
+	p := &c.putting
+	encoded := p.encoded[:0]
 	second := int64(0)
-	for _, n := range merged {
+	for i := range p.scratch {
+		n := &p.scratch[i]
 		n.series.add(n.second, n.unsettled, n.numerator, n.denominator)
-		encoded = binary.AppendUvarint(encoded, uint64(n.series.id)<<1|uint64(bit(n.unsettled)))
+		encoded = binary.AppendUvarint(encoded, uint64(n.series.id)<<1|uint64(one(n.unsettled)))
 		encoded = binary.AppendVarint(encoded, n.second-second)
 		encoded = binary.AppendUvarint(encoded, uint64(n.numerator))
 		encoded = binary.AppendUvarint(encoded, uint64(n.denominator))
 		second = n.second
 	}
-	c.encoded = encoded
-	if cap(c.scratch) > 1<<16 { // one huge run is no reason to keep as much
-		c.scratch, c.encoded = nil, nil
+	p.encoded = encoded
+	if cap(p.scratch) > 1<<16 { // one huge run is no reason to keep as much
+		p.scratch, p.encoded = nil, nil
 	}
-	return bytes.Clone(encoded)
+	return c.kept.put(encoded)
 }
 
 // takeOut undoes what putIn did. What is gone by its age stays gone.
@@ -307,46 +349,67 @@ func (c *Cache) takeOut(encoded []byte) {
 	}
 }
 
-func bit(b bool) int {
-	if b {
-		return 1
+// seriesOf is where an occurrence counts.
+func (c *Cache) seriesOf(o *occurrence) *series {
+	key := o.place()
+	recent := &c.putting.recent[0]
+	if key.provider != noWord {
+		recent = &c.putting.recent[1]
 	}
-	return 0
-}
-
-func (c *Cache) seriesOf(e Event) *series {
-	if s := c.series[seriesKey{e.Signal, e.Labels}]; s != nil {
+	if recent.at == nil || recent.place != key {
+		at := c.places[key]
+		if at == nil {
+			if len(c.places) >= 2*c.limits.Series {
+				c.forgetPlaces()
+			}
+			at = &located{labels: key.labels()}
+			c.places[key] = at
+		}
+		recent.place, recent.at = key, at
+	}
+	if s := recent.at.series[o.signal]; s != nil {
 		return s
 	}
-	labels := e.Labels
-	if len(c.series) >= c.limits.Series {
-		c.folded++
-		labels = folded(e, Step, Provider)
-		if len(c.series) >= 2*c.limits.Series { // the services themselves are too many
-			labels = folded(e, Dimensions()...)
-		}
-		if s := c.series[seriesKey{e.Signal, labels}]; s != nil {
-			return s
-		}
+	s, folded := c.seriesNamed(o.signal, recent.at.labels)
+	if !folded {
+		recent.at.series[o.signal] = s
 	}
-	c.nextID++
-	s := &series{id: c.nextID, labels: labels, blocks: make(map[int64]*block)}
-	c.series[seriesKey{e.Signal, labels}] = s
-	c.byID[s.id] = s
-	c.bySignal[e.Signal] = append(c.bySignal[e.Signal], s)
 	return s
 }
 
-// folded are the labels of an event with Other in those of the dimensions that its
-// signal has.
-func folded(e Event, dimensions ...Dimension) Labels {
-	labels := e.Labels
-	for _, d := range dimensions {
-		if slices.Contains(e.Signal.Dimensions(), d) {
-			labels = labels.With(d, Other)
+// seriesNamed is that of a signal and labels, which is made if there is none; folded
+// tells whether it counts other labels too.
+func (c *Cache) seriesNamed(signal int, labels Labels) (s *series, folded bool) {
+	if s := c.series[seriesKey{signal, labels}]; s != nil {
+		return s, false
+	}
+	if len(c.series) >= c.limits.Series {
+		c.folded++
+		folded = true
+		labels = labels.folded(signal, Step, Provider)
+		if len(c.series) >= 2*c.limits.Series { // the services themselves are too many
+			labels = labels.folded(signal, Dimensions()...)
+		}
+		if s := c.series[seriesKey{signal, labels}]; s != nil {
+			return s, true
 		}
 	}
-	return labels
+	c.nextID++
+	s = &series{id: c.nextID, labels: labels}
+	c.series[seriesKey{signal, labels}] = s
+	c.byID[s.id] = s
+	c.bySignal[signal] = append(c.bySignal[signal], s)
+	return s, folded
+}
+
+// folded are the labels with Other in those of the dimensions that a signal has.
+func (l Labels) folded(signal int, dimensions ...Dimension) Labels {
+	for _, d := range dimensions {
+		if slices.Contains(definitions[signal].dimensions, d) {
+			l = l.With(d, Other)
+		}
+	}
+	return l
 }
 
 // NotHeldError says that a cache cannot answer a query.
@@ -365,10 +428,13 @@ func (e *NotHeldError) Error() string {
 func (c *Cache) Window(_ context.Context, q Query) ([]Sample, error) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	keep, ok := c.keep[q.Signal]
+	signal, keep := placeOf(q.Signal), int64(0)
+	if signal >= 0 {
+		keep = c.keep[signal]
+	}
 	to, from := q.ToNs/secondNs, (q.ToNs-q.WindowNs)/secondNs
 	switch {
-	case !ok:
+	case keep == 0:
 		return nil, &NotHeldError{q.Signal, "no rule that is loaded watches it"}
 	case q.ToNs%secondNs != 0 || q.WindowNs%secondNs != 0 || q.SettleNs%secondNs != 0 || q.WindowNs <= 0:
 		return nil, &NotHeldError{q.Signal, "instants and windows are whole seconds, and a window is one second at least"}
@@ -380,8 +446,9 @@ func (c *Cache) Window(_ context.Context, q Query) ([]Sample, error) {
 		return nil, &NotHeldError{q.Signal, fmt.Sprintf("it begins before %s, and of what is older traces had to be forgotten: "+
 			"raise the number of traces that are held (%d), or use a shorter window", time.Unix(c.heldFrom, 0).UTC().Format(time.DateTime), c.limits.Traces)}
 	}
-	groups := make(map[Labels]*Sample)
-	for _, s := range c.bySignal[q.Signal] {
+	samples := []Sample{}
+	places := make(map[Labels]int) // in samples
+	for _, s := range c.bySignal[signal] {
 		if !matches(s.labels, q.Where) {
 			continue
 		}
@@ -393,17 +460,14 @@ func (c *Cache) Window(_ context.Context, q Query) ([]Sample, error) {
 		for _, d := range q.GroupBy {
 			labels = labels.With(d, s.labels.Get(d))
 		}
-		group := groups[labels]
-		if group == nil {
-			group = &Sample{Labels: labels}
-			groups[labels] = group
+		at, known := places[labels]
+		if !known {
+			at = len(samples)
+			places[labels] = at
+			samples = append(samples, Sample{Labels: labels})
 		}
-		group.Numerator += n.numerator
-		group.Denominator += n.denominator
-	}
-	samples := make([]Sample, 0, len(groups))
-	for _, group := range groups {
-		samples = append(samples, *group)
+		samples[at].Numerator += n.numerator
+		samples[at].Denominator += n.denominator
 	}
 	slices.SortFunc(samples, func(a, b Sample) int { return a.Labels.Compare(b.Labels) })
 	return samples, nil

@@ -109,9 +109,9 @@ func TestCacheIsPlainCounting(t *testing.T) {
 		current := make(map[schema.TraceID]schema.LedgerRow)
 		var written []schema.LedgerRow
 		put := func(row schema.LedgerRow) {
-			old.Put(&row)
+			old.Put(schema.BriefOf(&row))
 			if young != nil {
-				young.Put(&row)
+				young.Put(schema.BriefOf(&row))
 			}
 			if have, ok := current[row.TraceID]; !ok || row.Version.Compare(have.Version) > 0 {
 				current[row.TraceID] = row
@@ -140,7 +140,7 @@ func TestCacheIsPlainCounting(t *testing.T) {
 				young = signals.NewCache(everything(45*time.Second), signals.Limits{})
 				young.Advance(now * 1e6)
 				for _, row := range current {
-					young.Put(&row)
+					young.Put(schema.BriefOf(&row))
 				}
 			}
 			to := now - rapid.SampledFrom([]int64{0, 0, 1, 15}).Draw(t, "late by")
@@ -178,7 +178,7 @@ func TestWindowsBeginAfterTheirBeginning(t *testing.T) {
 	c.Advance((start + 10) * 1e6)
 	for i, ns := range []int64{start * second, start*second + 1, (start + 1) * second, (start+1)*second + 1} {
 		row := oneVisit(byte(i), 1, ns, "handled", true)
-		c.Put(&row)
+		c.Put(schema.BriefOf(&row))
 	}
 	assert.Equal(t, [2]int64{1, 1}, failures(t, c, start, 1), "a window holds its end")
 	assert.Equal(t, [2]int64{2, 2}, failures(t, c, start+1, 1), "and not its beginning")
@@ -190,17 +190,17 @@ func TestFailureCountsOnceItIsSettled(t *testing.T) {
 	c := signals.NewCache(everything(time.Minute), signals.Limits{})
 	c.Advance((start + 30) * 1e6)
 	unsettled := oneVisit(1, 1, start*second, "failed_without_retry", false)
-	c.Put(&unsettled)
+	c.Put(schema.BriefOf(&unsettled))
 	assert.Equal(t, [2]int64{}, failures(t, c, start+9, 60))
 	assert.Equal(t, [2]int64{1, 1}, failures(t, c, start+10, 60), "no attempt followed for ten seconds")
 	settled := oneVisit(1, 2, start*second, "failed_without_retry", true)
-	c.Put(&settled)
+	c.Put(schema.BriefOf(&settled))
 	assert.Equal(t, [2]int64{1, 1}, failures(t, c, start, 60), "its place in time has not moved")
 	retried := oneVisit(1, 3, (start+5)*second, "succeeded_after_retry", true)
-	c.Put(&retried)
+	c.Put(schema.BriefOf(&retried))
 	assert.Equal(t, [2]int64{}, failures(t, c, start+4, 60))
 	assert.Equal(t, [2]int64{0, 1}, failures(t, c, start+5, 60), "a retry made up for it")
-	c.Put(&settled)
+	c.Put(schema.BriefOf(&settled))
 	assert.Equal(t, [2]int64{0, 1}, failures(t, c, start+5, 60), "what comes late and knows less changes nothing")
 }
 
@@ -228,7 +228,7 @@ func TestCacheForgetsWhatIsOld(t *testing.T) {
 		row := oneVisit(byte(i), i+1, (start+i)*second, "handled", true)
 		row.TraceID[1] = byte(i >> 8)
 		row.Operations[0].Step = fmt.Sprint("step ", i)
-		c.Put(&row)
+		c.Put(schema.BriefOf(&row))
 	}
 	stats := c.Stats()
 	assert.LessOrEqual(t, stats.Traces, 125)
@@ -245,7 +245,7 @@ func TestManyTracesCostTheWindowAndNotTheTruth(t *testing.T) {
 		for j := range int64(10) {
 			row := oneVisit(byte(i), 1, (start+i)*second, "handled", true)
 			row.TraceID[1] = byte(j)
-			c.Put(&row)
+			c.Put(schema.BriefOf(&row))
 		}
 	}
 	stats := c.Stats()
@@ -254,7 +254,7 @@ func TestManyTracesCostTheWindowAndNotTheTruth(t *testing.T) {
 	_, err := c.Window(t.Context(), signals.Query{Signal: signals.OperationErrorRatio, ToNs: (start + 59) * second, WindowNs: 30 * second})
 	require.ErrorContains(t, err, "had to be forgotten")
 	again := oneVisit(2, 9, (start+2)*second, "succeeded_first_try", true) // of a trace that was forgotten
-	c.Put(&again)
+	c.Put(schema.BriefOf(&again))
 	assert.Equal(t, [2]int64{80, 80}, failures(t, c, start+59, 8))
 }
 
@@ -269,7 +269,7 @@ func TestManyLabelsAreCountedAsOther(t *testing.T) {
 		return &r
 	}
 	for i := range 5000 {
-		c.Put(row(i, "handled"))
+		c.Put(schema.BriefOf(row(i, "handled")))
 	}
 	stats := c.Stats()
 	assert.LessOrEqual(t, stats.Series, 22)
@@ -284,7 +284,7 @@ func TestManyLabelsAreCountedAsOther(t *testing.T) {
 	for i := range 5000 {
 		r := row(i, "succeeded_first_try")
 		r.Version.InsertedUs = 2
-		c.Put(r)
+		c.Put(schema.BriefOf(r))
 	}
 	assert.Equal(t, [2]int64{0, 5000}, failures(t, c, start, 60))
 }

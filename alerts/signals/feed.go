@@ -45,9 +45,9 @@ func (f *Feed) Read(ctx context.Context, conn driver.Conn) (Progress, error) {
 	p := Progress{UpToUs: now}
 	if f.watermark == 0 {
 		since := time.UnixMicro(now).Add(-time.Duration(f.cache.longest+lag) * time.Second)
-		err = schema.LedgerSince(ctx, conn, since, func(row *schema.LedgerRow) error {
+		err = schema.LedgerSince(ctx, conn, since, func(b *schema.Brief) error {
 			p.Rows++
-			f.cache.Put(row)
+			f.cache.Put(b)
 			return nil
 		})
 		if err != nil {
@@ -63,12 +63,12 @@ func (f *Feed) Read(ctx context.Context, conn driver.Conn) (Progress, error) {
 			f.ids = append(f.ids, id)
 		}
 		f.found = f.found[:0]
-		err = schema.LedgerWrites(ctx, conn, f.watermark-Overlap.Microseconds(), f.ids, func(row *schema.LedgerRow, w schema.Write) error {
+		err = schema.LedgerWrites(ctx, conn, f.watermark-Overlap.Microseconds(), f.ids, func(b *schema.Brief, w schema.Write) error {
 			p.Rows++
 			if n := len(f.found); n == 0 || f.found[n-1] != w {
 				f.found = append(f.found, w)
 			}
-			f.cache.Put(row)
+			f.cache.Put(b)
 			return nil
 		})
 		if err != nil {

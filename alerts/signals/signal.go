@@ -82,23 +82,50 @@ var (
 	ofCalls = []Dimension{Service, Environment, Version, Step, Provider}
 )
 
+// The places of the signals in definitions.
+const (
+	operationError = iota
+	callOperationError
+	attemptError
+	serverError
+	throttled
+	retry
+	fallback
+	contractViolation
+	incompleteRun
+	budgetExhausted
+	wastedToken
+	streamMidwayFailure
+	signalCount
+)
+
 // definitions lists each signal with its dimensions, in the order of the docs.
-var definitions = []struct {
+var definitions = [signalCount]struct {
 	signal     Signal
 	dimensions []Dimension
 }{
-	{OperationErrorRatio, ofSteps},
-	{CallOperationErrorRatio, ofCalls},
-	{AttemptErrorRatio, ofCalls},
-	{ServerErrorRatio, ofCalls},
-	{ThrottledRatio, ofCalls},
-	{RetryRatio, ofSteps},
-	{FallbackRatio, ofSteps},
-	{ContractViolationRatio, ofSteps},
-	{IncompleteRunRatio, ofRuns},
-	{BudgetExhaustedRatio, ofRuns},
-	{WastedTokenRatio, ofCalls},
-	{StreamMidwayFailureRatio, ofCalls},
+	operationError:      {OperationErrorRatio, ofSteps},
+	callOperationError:  {CallOperationErrorRatio, ofCalls},
+	attemptError:        {AttemptErrorRatio, ofCalls},
+	serverError:         {ServerErrorRatio, ofCalls},
+	throttled:           {ThrottledRatio, ofCalls},
+	retry:               {RetryRatio, ofSteps},
+	fallback:            {FallbackRatio, ofSteps},
+	contractViolation:   {ContractViolationRatio, ofSteps},
+	incompleteRun:       {IncompleteRunRatio, ofRuns},
+	budgetExhausted:     {BudgetExhaustedRatio, ofRuns},
+	wastedToken:         {WastedTokenRatio, ofCalls},
+	streamMidwayFailure: {StreamMidwayFailureRatio, ofCalls},
+}
+
+// placeOf is a signal's place in definitions, -1 of one that does not exist.
+func placeOf(s Signal) int {
+	for i := range definitions {
+		if definitions[i].signal == s {
+			return i
+		}
+	}
+	return -1
 }
 
 // All are all signals.
@@ -113,10 +140,8 @@ func All() []Signal {
 // Dimensions are those that the signal's events have, nil of a signal that does not
 // exist. A signal lacks the dimensions of a finer grain: a run has no step.
 func (s Signal) Dimensions() []Dimension {
-	for _, d := range definitions {
-		if d.signal == s {
-			return slices.Clone(d.dimensions)
-		}
+	if at := placeOf(s); at >= 0 {
+		return slices.Clone(definitions[at].dimensions)
 	}
 	return nil
 }

@@ -56,7 +56,7 @@ func alertsServer(t *testing.T) process {
 				row.Attempts = append(row.Attempts, a)
 			}
 		}
-		cache.Put(row)
+		cache.Put(schema.BriefOf(row))
 	}
 	set, err := breakers.New(settings, "test")
 	require.NoError(t, err)

@@ -6,68 +6,80 @@ import (
 	"slices"
 	"testing"
 	"time"
+	"unique"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 )
 
-// kept is a copy of a brief row that holds on.
-func kept(row *LedgerRow) LedgerRow {
-	c := *row
-	c.Runs, c.Operations = append([]RunRow(nil), row.Runs...), append([]OperationRow(nil), row.Operations...)
-	c.Attempts, c.Violations = append([]AttemptRow(nil), row.Attempts...), append([]ViolationRow(nil), row.Violations...)
-	for i := range c.Attempts {
-		if n := c.Attempts[i].InputTokens; n != nil {
-			tokens := *n
-			c.Attempts[i].InputTokens = &tokens
-		}
-	}
+// kept is a copy of a brief that holds on.
+func kept(b *Brief) Brief {
+	c := *b
+	c.Runs, c.Operations = append([]BriefRun(nil), b.Runs...), append([]BriefOperation(nil), b.Operations...)
+	c.Attempts, c.Violations = append([]BriefAttempt(nil), b.Attempts...), append([]BriefViolation(nil), b.Violations...)
 	return c
 }
 
-// briefly is what a brief row says of a row, in plain code.
-func briefly(full *LedgerRow) LedgerRow {
-	brief := LedgerRow{TraceID: full.TraceID, Version: full.Version, LastReceivedNs: full.LastReceivedNs}
+// briefly is what the brief of a row says, in plain code.
+func briefly(full *LedgerRow) Brief {
+	brief := Brief{TraceID: full.TraceID, Version: full.Version}
 	second := func(ns int64) int64 {
 		ns = BoundedEnd(ns, full.LastReceivedNs)
 		return time.Unix(0, ns+secondNs-1).Unix() * secondNs
 	}
+	word := unique.Make[string]
 	for _, r := range full.Runs {
-		brief.Runs = append(brief.Runs, RunRow{
-			Service: r.Service, Environment: r.Environment, Version: r.Version, Completion: r.Completion, Anchor: r.Anchor, Exhausted: r.Exhausted, EndNs: second(r.EndNs),
+		brief.Runs = append(brief.Runs, BriefRun{
+			Service: word(r.Service), Environment: word(r.Environment), Version: word(r.Version), Completion: word(r.Completion),
+			Anchor: r.Anchor, Exhausted: r.Exhausted, EndNs: second(r.EndNs),
 		})
 	}
 	for _, o := range full.Operations {
-		brief.Operations = append(brief.Operations, OperationRow{
-			Run: o.Run, Step: o.Step, Grain: o.Grain, Outcome: o.Outcome, Provider: o.Provider, Fallbacks: min(max(o.Fallbacks, 0), 1),
+		brief.Operations = append(brief.Operations, BriefOperation{
+			Run: o.Run, Step: word(o.Step), Grain: word(o.Grain), Outcome: word(o.Outcome), Provider: word(o.Provider), FellBack: o.Fallbacks > 0,
 			CountsInStep: o.CountsInStep, Settled: o.Settled, EndNs: second(o.EndNs),
 		})
 	}
 	for _, a := range full.Attempts {
-		b := AttemptRow{
-			Run: a.Run, Step: a.Step, Grain: a.Grain, Ending: a.Ending, Charge: a.Charge, Provider: a.Provider, ErrorClass: a.ErrorClass,
+		b := BriefAttempt{
+			Run: a.Run, Step: word(a.Step), Grain: word(a.Grain), Ending: word(a.Ending), Charge: word(a.Charge), Provider: word(a.Provider), ErrorClass: word(a.ErrorClass),
 			HTTPStatus: min(max(a.HTTPStatus, 0), 65535), Counted: a.Counted, Wasted: a.Wasted, Request: a.Request, Midway: a.Midway, Violated: a.Violated, EndNs: second(a.EndNs),
 		}
-		tokens := int64(0)
+		if a.Hidden {
+			b.Charge = word("")
+		}
 		for _, n := range []*int64{a.InputTokens, a.OutputTokens} {
 			if n != nil {
-				tokens += max(*n, 0)
+				b.Tokens += max(*n, 0)
 			}
-		}
-		if a.Hidden {
-			b.Charge = ""
-		}
-		if tokens > 0 {
-			b.InputTokens = &tokens
 		}
 		brief.Attempts = append(brief.Attempts, b)
 	}
 	for _, v := range full.Violations {
-		brief.Violations = append(brief.Violations, ViolationRow{Run: v.Run, Node: v.Node, Count: v.Count, TimeNs: second(v.TimeNs)})
+		brief.Violations = append(brief.Violations, BriefViolation{Run: v.Run, Node: word(v.Node), Count: v.Count, TimeNs: second(v.TimeNs)})
 	}
 	return brief
 }
+
+// rounded is a brief with its ends in whole seconds, as the store keeps them.
+func rounded(b *Brief) Brief {
+	for i := range b.Runs {
+		b.Runs[i].EndNs = up(b.Runs[i].EndNs)
+	}
+	for i := range b.Operations {
+		b.Operations[i].EndNs = up(b.Operations[i].EndNs)
+	}
+	for i := range b.Attempts {
+		b.Attempts[i].EndNs = up(b.Attempts[i].EndNs)
+	}
+	for i := range b.Violations {
+		b.Violations[i].TimeNs = up(b.Violations[i].TimeNs)
+	}
+	return *b
+}
+
+func up(ns int64) int64 { return (ns + secondNs - 1) / secondNs * secondNs }
 
 // drawnRow is any row, of an end after 2020.
 func drawnRow(t *rapid.T, trace byte) LedgerRow {
@@ -121,15 +133,17 @@ func TestBriefRowsHoldWhatTheySay(t *testing.T) {
 	db := migrated(t)
 	var seen []uint64
 	rapid.Check(t, func(rt *rapid.T) {
-		var rows, want, got []LedgerRow
+		var rows []LedgerRow
+		var want, got []Brief
 		for i := range rapid.IntRange(1, 5).Draw(rt, "rows") {
 			rows = append(rows, drawnRow(rt, byte(i)))
 			want = append(want, briefly(&rows[i]))
+			require.Equal(rt, want[i], rounded(BriefOf(&rows[i])))
 		}
 		require.NoError(rt, InsertLedger(t.Context(), db.Conn, rows))
 		var written Write
-		require.NoError(rt, LedgerWrites(t.Context(), db.Conn, 0, seen, func(row *LedgerRow, w Write) error {
-			got, written = append(got, kept(row)), w
+		require.NoError(rt, LedgerWrites(t.Context(), db.Conn, 0, seen, func(b *Brief, w Write) error {
+			got, written = append(got, kept(b)), w
 			return nil
 		}))
 		seen = append(seen, written.ID)
@@ -146,7 +160,7 @@ func TestLedgerWrites(t *testing.T) {
 	}
 	rows := make(map[Write]int)
 	var writes []Write
-	require.NoError(t, LedgerWrites(t.Context(), db.Conn, 0, nil, func(_ *LedgerRow, w Write) error {
+	require.NoError(t, LedgerWrites(t.Context(), db.Conn, 0, nil, func(_ *Brief, w Write) error {
 		rows[w]++
 		if rows[w] == 1 {
 			writes = append(writes, w)
@@ -160,14 +174,14 @@ func TestLedgerWrites(t *testing.T) {
 		assert.InDelta(t, time.Now().UnixMicro(), w.At, 6e8)
 	}
 	count := func(afterUs int64, seen ...uint64) (n int) {
-		require.NoError(t, LedgerWrites(t.Context(), db.Conn, afterUs, seen, func(*LedgerRow, Write) error { n++; return nil }))
+		require.NoError(t, LedgerWrites(t.Context(), db.Conn, afterUs, seen, func(*Brief, Write) error { n++; return nil }))
 		return n
 	}
 	assert.Equal(t, 6, count(0, writes[2].ID, 12345))
 	assert.Equal(t, 0, count(0, writes[0].ID, writes[1].ID, writes[2].ID, writes[3].ID))
 	assert.Equal(t, 4, count(writes[1].At))
 	assert.Equal(t, 6, count(writes[1].At-1))
-	require.ErrorIs(t, LedgerWrites(t.Context(), db.Conn, 0, nil, func(*LedgerRow, Write) error { return assert.AnError }), assert.AnError)
+	require.ErrorIs(t, LedgerWrites(t.Context(), db.Conn, 0, nil, func(*Brief, Write) error { return assert.AnError }), assert.AnError)
 }
 
 // The current rows of a time, and of what was written since.
@@ -188,7 +202,7 @@ func TestLedgerSinceAndBetween(t *testing.T) {
 	}
 	since := func(at time.Time) []string {
 		var rows []string
-		return found(LedgerSince(t.Context(), db.Conn, at, func(r *LedgerRow) error {
+		return found(LedgerSince(t.Context(), db.Conn, at, func(r *Brief) error {
 			rows = append(rows, fmt.Sprint(r.TraceID[0], " by ", r.Version.Spans))
 			return nil
 		}), &rows)
@@ -202,15 +216,15 @@ func TestLedgerSinceAndBetween(t *testing.T) {
 	assert.Equal(t, []string{"4 by 1"}, since(time.UnixMicro(now-1)), "for it was written since")
 	between := func(fromNs, toNs int64) []string {
 		var rows []string
-		return found(LedgerBetween(t.Context(), db.Conn, time.Unix(0, fromNs), time.Unix(0, toNs), func(r *LedgerRow) error {
+		return found(LedgerBetween(t.Context(), db.Conn, time.Unix(0, fromNs), time.Unix(0, toNs), func(r *Brief) error {
 			rows = append(rows, fmt.Sprint(r.TraceID[0], " by ", r.Version.Spans))
 			return nil
 		}), &rows)
 	}
 	assert.Equal(t, []string{"1 by 2", "2 by 2"}, between(noon-1, noon))
 	assert.Equal(t, []string{"2 by 2", "3 by 3"}, between(noon, noon+hour))
-	require.ErrorIs(t, LedgerSince(t.Context(), db.Conn, time.Time{}, func(*LedgerRow) error { return assert.AnError }), assert.AnError)
-	require.ErrorIs(t, LedgerBetween(t.Context(), db.Conn, time.Time{}, time.Unix(0, noon), func(*LedgerRow) error { return assert.AnError }), assert.AnError)
+	require.ErrorIs(t, LedgerSince(t.Context(), db.Conn, time.Time{}, func(*Brief) error { return assert.AnError }), assert.AnError)
+	require.ErrorIs(t, LedgerBetween(t.Context(), db.Conn, time.Time{}, time.Unix(0, noon), func(*Brief) error { return assert.AnError }), assert.AnError)
 }
 
 // A brief that is cut short, longer than it says or of another layout is refused.
@@ -223,7 +237,7 @@ func TestBrokenBriefs(t *testing.T) {
 	require.NoError(t, db.Conn.QueryRow(t.Context(), "SELECT brief FROM ledger").Scan(&text))
 	var r briefReader
 	require.NoError(t, r.UnmarshalBinary([]byte(text)))
-	require.Len(t, r.row.Attempts, 3)
+	require.Len(t, r.brief.Attempts, 3)
 	for n := range len(text) {
 		require.Error(t, r.UnmarshalBinary([]byte(text)[:n]), n)
 	}
@@ -235,8 +249,8 @@ func TestBrokenBriefs(t *testing.T) {
 			broken[rapid.IntRange(1, len(broken)-1).Draw(t, "at")] = rapid.Byte().Draw(t, "to")
 		}
 		_ = r.UnmarshalBinary(broken) // whatever it says, it takes no more memory than the brief has bytes
-		require.LessOrEqual(t, len(r.row.Attempts)+len(r.row.Operations)+len(r.row.Runs)+len(r.row.Violations), 4*len(broken))
+		require.LessOrEqual(t, len(r.brief.Attempts)+len(r.brief.Operations)+len(r.brief.Runs)+len(r.brief.Violations), 4*len(broken))
 	})
 	require.NoError(t, r.UnmarshalBinary([]byte(text)))
-	require.Len(t, r.row.Attempts, 3)
+	require.Len(t, r.brief.Attempts, 3)
 }
