@@ -14,7 +14,7 @@ import (
 )
 
 // maxWaiting bounds the samples, and the transitions, that wait for a store that is
-// away; the oldest go first.
+// away; the oldest go first. As many again may be on their way.
 const maxWaiting = 100_000
 
 const (
@@ -25,13 +25,17 @@ const (
 	samplesAtOnce = 10_000
 )
 
-// archive keeps in the store what the evaluations said.
+// archive keeps in the store what the evaluations said: changes before the evaluation is
+// over, samples beside the next ones. It is not safe for concurrent use.
 type archive struct {
 	writer      string // names this collector
 	samples     []schema.AlertSample
 	transitions []schema.AlertTransition
 	lost        int       // since the last look
-	writtenAt   time.Time // instant of the latest samples that are written
+	writtenAt   time.Time // instant of the latest samples that were due
+
+	underWay []schema.AlertSample // samples that are written beside
+	written  chan error           // one value when they are, or could not be; nil: none are under way
 }
 
 // add takes what an evaluation said, to be written by the next flush.
@@ -71,35 +75,89 @@ func latest[R any](rows []R, lost int) ([]R, int) {
 	return rows[over:], lost + over
 }
 
-// keep writes what is due: changes of alerts at once and with the numbers of all rules
-// at that instant, other samples now and then.
+// keep writes what is due: changes of alerts at once, and with them the numbers of all
+// rules at that instant; other samples now and then. Samples are written beside what
+// comes next. The error may be of those that an earlier call began to write.
 func (a *archive) keep(ctx context.Context, conn driver.Conn, instant time.Time) error {
-	due := len(a.transitions) > 0 || len(a.samples) >= samplesAtOnce || instant.Sub(a.writtenAt) >= samplesEvery || instant.Before(a.writtenAt)
-	if !due {
-		return nil
+	var failed error
+	select {
+	case err := <-a.written:
+		failed = a.finished(err)
+	default: // none are under way, or not written yet
 	}
-	if err := a.flush(ctx, conn); err != nil {
+	changed := len(a.transitions) > 0
+	due := changed || len(a.samples) >= samplesAtOnce || instant.Sub(a.writtenAt) >= samplesEvery || instant.Before(a.writtenAt)
+	if !due || failed != nil {
+		return failed
+	}
+	if err := a.keepTransitions(ctx, conn); err != nil {
 		return err
 	}
+	if a.written != nil {
+		a.writtenAt = time.Time{} // when those are written
+		return nil
+	}
+	if len(a.samples) == 0 {
+		return nil
+	}
 	a.writtenAt = instant
+	a.underWay, a.samples = a.samples, nil
+	written := make(chan error, 1)
+	a.written = written
+	go func(samples []schema.AlertSample) {
+		ctx, cancel := context.WithTimeout(ctx, patience)
+		defer cancel()
+		written <- schema.InsertAlertSamples(ctx, conn, samples)
+	}(a.underWay)
 	return nil
 }
 
-// flush writes what waits. After an error it waits on; rows that are written twice
-// stand once.
+// finished takes note of what became of the samples that were under way. After an error
+// they wait again; rows that are written twice stand once.
+func (a *archive) finished(err error) error {
+	if err != nil {
+		a.samples, a.lost = latest(append(a.underWay, a.samples...), a.lost)
+		a.writtenAt = time.Time{}
+	}
+	a.underWay, a.written = nil, nil
+	return err
+}
+
+// wait lets the samples that are under way come to their end.
+func (a *archive) wait() error {
+	if a.written == nil {
+		return nil
+	}
+	return a.finished(<-a.written)
+}
+
+func (a *archive) keepTransitions(ctx context.Context, conn driver.Conn) error {
+	if len(a.transitions) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if err := schema.InsertAlertTransitions(ctx, conn, a.transitions); err != nil {
+		return err //nolint:wrapcheck // schema says what was attempted
+	}
+	a.transitions = nil
+	return nil
+}
+
+// flush writes all that waits, and what could not be written beside. After an error it
+// waits on.
 func (a *archive) flush(ctx context.Context, conn driver.Conn) error {
-	if len(a.transitions) > 0 {
-		if err := schema.InsertAlertTransitions(ctx, conn, a.transitions); err != nil {
-			return err //nolint:wrapcheck // schema says what was attempted
-		}
-		a.transitions = nil
+	_ = a.wait() // what failed is written again here
+	if err := a.keepTransitions(ctx, conn); err != nil {
+		return err
 	}
-	if len(a.samples) > 0 {
-		if err := schema.InsertAlertSamples(ctx, conn, a.samples); err != nil {
-			return err //nolint:wrapcheck // schema says what was attempted
-		}
-		a.samples = nil
+	if len(a.samples) == 0 {
+		return nil
 	}
+	if err := schema.InsertAlertSamples(ctx, conn, a.samples); err != nil {
+		return err //nolint:wrapcheck // schema says what was attempted
+	}
+	a.samples = nil
 	return nil
 }
 

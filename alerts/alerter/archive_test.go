@@ -58,6 +58,7 @@ func TestArchiveWritesNowAndThen(t *testing.T) {
 		e.Transitions = changes
 		a.add(e, rules.Default(), nil)
 		require.NoError(t, a.keep(t.Context(), b.real, e.Instant))
+		require.NoError(t, a.wait())
 	}
 	second(0)
 	assert.Equal(t, []int{0}, written())
@@ -76,6 +77,35 @@ func TestArchiveWritesNowAndThen(t *testing.T) {
 	a.add(evaluationOf(at.Add(8*time.Second), samplesAtOnce), rules.Default(), nil)
 	require.NoError(t, a.keep(t.Context(), b.real, at.Add(8*time.Second)))
 	assert.Empty(t, a.samples, "there are many")
+	require.NoError(t, a.wait())
+}
+
+// What could not be written beside waits again, before what came meanwhile, and is
+// written with the next.
+func TestArchiveWritesAgainWhatFailedBeside(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	a := archive{writer: "test"}
+	at := b.now().Truncate(time.Second)
+	second := func(n int) {
+		a.add(evaluationOf(at.Add(time.Duration(n)*time.Second), 1), rules.Default(), nil)
+	}
+	second(0)
+	require.NoError(t, b.real.Exec(t.Context(), "RENAME TABLE alert_samples TO hidden"))
+	require.NoError(t, a.keep(t.Context(), b.real, at), "it is not waited for")
+	second(1)
+	require.Eventually(t, func() bool { return len(a.written) > 0 }, patienceOfTests, time.Millisecond)
+	require.Error(t, a.keep(t.Context(), b.real, at.Add(time.Second)))
+	require.Len(t, a.samples, 2)
+	assert.Equal(t, at, a.samples[0].Instant)
+	require.NoError(t, b.real.Exec(t.Context(), "RENAME TABLE hidden TO alert_samples"))
+	require.NoError(t, a.keep(t.Context(), b.real, at.Add(2*time.Second)), "it is tried again without five seconds between")
+	second(3)
+	require.NoError(t, a.flush(t.Context(), b.real))
+	assert.Zero(t, a.lost)
+	samples, err := schema.AlertSamples(t.Context(), b.real, schema.AlertFilter{})
+	require.NoError(t, err)
+	assert.Len(t, samples, 3)
 }
 
 // After an error everything waits on, and stands once however often it is written.

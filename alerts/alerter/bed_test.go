@@ -207,6 +207,8 @@ func (b *bed) start(dir, rules string) *collector {
 	ended := sync.OnceFunc(func() {
 		w.live.abandon()
 		w.explainer.end()
+		_ = w.archive.wait()
+		w.state.wait()
 		require.NoError(b.t, d.Shutdown(context.Background()))
 	})
 	b.t.Cleanup(ended)

@@ -130,7 +130,7 @@ func newWatch(config *Config, conn connect, deliverer delivery.Deliverer, dir, u
 		evaluator: rules.NewEvaluator(set, r, rules.Options{StallAfter: stallAfter, Lag: lag.read}),
 		explainer: &explainer{dashboard: config.DashboardURL, within: explainWithin, log: settings.Logger}, archive: &archive{writer: writer},
 		breakers: &breakerKeeper{set: breakerSet, writer: writer, log: settings.Logger},
-		state:    stateFile{filepath.Join(dir, stateName)}, metrics: meters, log: settings.Logger,
+		state:    stateFile{path: filepath.Join(dir, stateName)}, metrics: meters, log: settings.Logger,
 		link: func(fingerprint string) string { return url + report.AlertsPath + "/" + fingerprint },
 		last: outcome{set: set}, leftOff: map[string]time.Time{},
 	}, nil

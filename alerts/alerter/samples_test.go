@@ -1,6 +1,7 @@
 package alerter
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -93,4 +94,24 @@ func TestSamplesAreThoseOfTheViews(t *testing.T) {
 	for _, name := range []string{"step_errors", "canary_errors", "provider_server_errors", "retries_high", "incomplete_runs"} {
 		assert.NotZero(t, compared[name], name)
 	}
+}
+
+// The end of a collector writes what waits, and what was being written when it came.
+func TestSamplesUntilTheEnd(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	c := b.start("", testRules)
+	b.insert(work{service: "shop", visits: 100, failed: 1})
+	for range 7 {
+		ctx, cancel := context.WithCancel(t.Context())
+		b.set(b.now().Add(time.Second))
+		c.pass(ctx, b.now())
+		cancel() // whatever is under way
+	}
+	c.watch.end(t.Context())
+	samples, err := schema.AlertSamples(t.Context(), b.real, schema.AlertFilter{Rule: "failing"})
+	require.NoError(t, err)
+	assert.Len(t, samples, 7)
+	require.NoError(t, c.archive.wait())
+	assert.Zero(t, c.archive.lost)
 }

@@ -10,11 +10,15 @@ import (
 	"github.com/retryledger/retryledger/alerts/rules"
 )
 
-// stateFile keeps the state of the alerts over restarts.
-type stateFile struct{ path string }
+// stateFile keeps the state of the alerts over restarts. It is not safe for concurrent
+// use.
+type stateFile struct {
+	path   string
+	beside chan struct{} // closed when what is written beside is written; nil: nothing ever was
+}
 
 // read returns false where nothing was kept.
-func (f stateFile) read() (rules.Snapshot, bool, error) {
+func (f *stateFile) read() (rules.Snapshot, bool, error) {
 	var s rules.Snapshot
 	content, err := os.ReadFile(f.path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -29,8 +33,33 @@ func (f stateFile) read() (rules.Snapshot, bool, error) {
 	return s, true, nil
 }
 
+// writeBeside writes while evaluations go on, unless it does already; done is told what
+// came of it. Wait before the next write.
+func (f *stateFile) writeBeside(s rules.Snapshot, done func(error)) {
+	if f.beside != nil {
+		select {
+		case <-f.beside:
+		default:
+			return // the disk is slow
+		}
+	}
+	beside := make(chan struct{})
+	f.beside = beside
+	go func() {
+		defer close(beside)
+		done(f.write(s))
+	}()
+}
+
+// wait lets what is written beside come to its end.
+func (f *stateFile) wait() {
+	if f.beside != nil {
+		<-f.beside
+	}
+}
+
 // write replaces the file as a whole, so that a crash leaves the old one or the new one.
-func (f stateFile) write(s rules.Snapshot) (err error) {
+func (f *stateFile) write(s rules.Snapshot) (err error) {
 	defer func() {
 		if err != nil {
 			err = fmt.Errorf("keep the state of the alerts: %w", err)

@@ -180,10 +180,12 @@ func (w *watch) tellLeftOff(evaluation rules.Evaluation) {
 func (w *watch) settle(ctx context.Context, conn driver.Conn, evaluation rules.Evaluation, set *rules.Set) {
 	// First the state, then the delivery: what is told again after a crash is known to
 	// Alertmanager, what is never told is lost.
-	if len(evaluation.Transitions) > 0 || evaluation.Instant.Sub(w.keptAt) >= stateEvery || evaluation.Instant.Before(w.keptAt) {
-		if err := w.state.write(w.evaluator.Snapshot()); err != nil {
-			w.log.Error("The state of the alerts could not be kept; after a restart it is taken from the store.", zap.Error(err))
-		}
+	if len(evaluation.Transitions) > 0 {
+		w.state.wait()
+		w.stateKept(w.state.write(w.evaluator.Snapshot()))
+		w.keptAt = evaluation.Instant
+	} else if evaluation.Instant.Sub(w.keptAt) >= stateEvery || evaluation.Instant.Before(w.keptAt) {
+		w.state.writeBeside(w.evaluator.Snapshot(), w.stateKept)
 		w.keptAt = evaluation.Instant
 	}
 	explained := w.explainer.explain(ctx, conn, evaluation)
@@ -202,11 +204,20 @@ func (w *watch) settle(ctx context.Context, conn driver.Conn, evaluation rules.E
 	if conn == nil {
 		return
 	}
-	store, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	if err := w.archive.keep(store, conn, evaluation.Instant); err != nil && ctx.Err() == nil {
+	if err := w.archive.keep(ctx, conn, evaluation.Instant); err != nil && ctx.Err() == nil {
 		w.log.Warn("What the alert rules saw could not be kept in the store; it is tried again.", zap.Error(err))
 	}
+	w.tellLost(ctx)
+}
+
+func (w *watch) stateKept(err error) {
+	if err != nil {
+		w.log.Error("The state of the alerts could not be kept; after a restart it is taken from the store.", zap.Error(err))
+	}
+}
+
+// tellLost counts what is not kept.
+func (w *watch) tellLost(ctx context.Context) {
 	if lost := w.archive.lost; lost > 0 {
 		w.metrics.lost.Add(ctx, int64(lost))
 		w.log.Error("The store was away for so long that a part of what the alert rules saw is not kept.", zap.Int("records", lost))
@@ -292,9 +303,8 @@ func (w *watch) end(ctx context.Context) {
 	if !w.restored {
 		return
 	}
-	if err := w.state.write(w.evaluator.Snapshot()); err != nil {
-		w.log.Error("The state of the alerts could not be kept; after a restart it is taken from the store.", zap.Error(err))
-	}
+	w.state.wait()
+	w.stateKept(w.state.write(w.evaluator.Snapshot()))
 	ctx, cancel := context.WithTimeout(ctx, interval)
 	defer cancel()
 	conn, err := w.conn(ctx)
@@ -302,8 +312,11 @@ func (w *watch) end(ctx context.Context) {
 		err = w.archive.flush(ctx, conn)
 	}
 	if err != nil {
+		_ = w.archive.wait()
+		w.archive.lost += len(w.archive.transitions) + len(w.archive.samples)
 		w.log.Warn("The last of what the alert rules saw is not kept, for the store is not there.", zap.Error(err))
 	}
+	w.tellLost(ctx)
 }
 
 // reading is the evaluator's reader: the live signals, or why they are too old to be

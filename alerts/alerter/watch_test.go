@@ -206,6 +206,9 @@ func TestTwoWatchesOnOneStore(t *testing.T) {
 	b.step(90, first, second)
 	assert.Equal(t, []string{"failing shop inactive→firing breach", "failing shop firing→resolved recovered"}, b.transitions())
 	assert.Equal(t, first.evaluator.Snapshot(), second.evaluator.Snapshot())
+	for _, c := range []*collector{first, second} {
+		require.NoError(t, c.archive.flush(t.Context(), b.real))
+	}
 	samples, err := schema.AlertSamples(t.Context(), b.real, schema.AlertFilter{Rule: "failing"})
 	require.NoError(t, err)
 	instants := map[string]bool{}
