@@ -13,6 +13,7 @@ import (
 	"github.com/retryledger/retryledger/alerts/report"
 	"github.com/retryledger/retryledger/alerts/rules"
 	"github.com/retryledger/retryledger/alerts/signals"
+	"github.com/retryledger/retryledger/schema"
 )
 
 const (
@@ -38,7 +39,7 @@ type alertKey struct {
 type explanation struct {
 	rules.Explanation
 	startsAt time.Time
-	madeAt   time.Time
+	madeAt   time.Time // later than At where the breach is over
 }
 
 // explanations are those of alerts that fire.
@@ -64,6 +65,7 @@ type question struct {
 	key      alertKey
 	startsAt time.Time
 	query    signals.Query
+	about    time.Time // the instant of the alert's numbers
 	at       time.Time
 }
 
@@ -93,7 +95,7 @@ func (e *explainer) explain(ctx context.Context, conn driver.Conn, evaluation ru
 		x.Dashboard = e.link(alert)
 		query, ok := alert.Query()
 		if ok && alert.State == rules.StateFiring && conn != nil && x.old(evaluation.Instant) {
-			q := question{key, alert.StartsAt, query, evaluation.Instant}
+			q := question{key, alert.StartsAt, query, alert.Facts.At, evaluation.Instant}
 			if !known && asked < explainAtOnce && within.Err() == nil {
 				asked++
 				if found := e.ask(within, conn, []question{q}); len(found) > 0 {
@@ -110,13 +112,46 @@ func (e *explainer) explain(ctx context.Context, conn driver.Conn, evaluation ru
 	return next
 }
 
+// restore takes up what the store keeps of alerts that began to fire before this collector
+// was started: it is not asked for again before its time, and what resolved keeps it.
+func (e *explainer) restore(ctx context.Context, conn driver.Conn, snapshot *rules.Snapshot) error {
+	began := make(map[alertKey]time.Time)
+	var since time.Time
+	for i := range snapshot.Alerts {
+		if a := &snapshot.Alerts[i]; !a.StartsAt.IsZero() {
+			began[alertKey{a.Rule, a.Group}] = a.StartsAt
+			if since.IsZero() || a.StartsAt.Before(since) {
+				since = a.StartsAt
+			}
+		}
+	}
+	if len(began) == 0 {
+		return nil
+	}
+	rows, err := schema.AlertTransitions(ctx, conn, schema.AlertFilter{Since: since})
+	if err != nil {
+		return err //nolint:wrapcheck // schema says what was attempted
+	}
+	e.known = make(explanations)
+	for i := range rows { // the last that says something counts
+		t := &rows[i]
+		key := alertKey{t.Rule, signals.Labels(t.Group)}
+		if t.TopError == "" && len(t.Runs) == 0 || !t.StartsAt.Equal(began[key]) {
+			continue
+		}
+		e.known[key] = explanation{rules.Explanation{At: t.At, TopError: t.TopError, TopErrorCount: t.TopErrorCount, Runs: t.Runs}, t.StartsAt, t.At}
+	}
+	return nil
+}
+
 // old tells whether it is time to ask again.
 func (x *explanation) old(at time.Time) bool {
 	return at.Sub(x.madeAt) >= min(max(explainAgain, x.madeAt.Sub(x.startsAt)), explainSeldom)
 }
 
 func (x *explanation) take(f finding) {
-	x.TopError, x.TopErrorCount, x.Runs, x.madeAt = f.explanation.TopError, f.explanation.TopErrorCount, f.explanation.Runs, f.at
+	x.TopError, x.TopErrorCount, x.Runs = f.explanation.TopError, f.explanation.TopErrorCount, f.explanation.Runs
+	x.At, x.madeAt = f.about, f.at
 }
 
 // ask asks one question after the other, and returns what was answered.

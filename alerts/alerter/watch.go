@@ -289,6 +289,9 @@ func (w *watch) restore(ctx context.Context, conn driver.Conn, instant time.Time
 	if err := w.evaluator.Restore(snapshot); err != nil {
 		w.log.Error("The state of the alerts that was kept cannot be used; alerts begin anew.", zap.Error(err))
 	}
+	if err := w.explainer.restore(ctx, conn, &snapshot); err != nil {
+		return fmt.Errorf("take up what is behind the alerts that fire: %w", err)
+	}
 	if err := w.breakers.restore(ctx, conn); err != nil {
 		return err
 	}

@@ -161,6 +161,41 @@ func TestWatchRestarts(t *testing.T) {
 	}
 }
 
+// What was behind an alert outlives a restart, even where the ledger cannot say it again.
+func TestReasonsOutliveARestart(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	first := firing(t, b, "")
+	_, before := first.alert("failing", "shop")
+	require.Equal(t, "TimeoutError", before.TopError)
+	first.end()
+	b.fail(nil, "groupUniqArray") // the questions for reasons
+	second := b.start(first.dir, testRules)
+	b.step(1, second)
+	_, after := second.alert("failing", "shop")
+	assert.Equal(t, before.TopErrorCount, after.TopErrorCount)
+	assert.Equal(t, before.Runs, after.Runs)
+	assert.Equal(t, "TimeoutError", after.Annotations["errors"])
+	b.insert(work{service: "shop", visits: 500})
+	b.step(12, second)
+	state, resolved := second.alert("failing", "shop")
+	require.Equal(t, "resolved", state)
+	assert.Equal(t, "TimeoutError", resolved.TopError)
+	second.end()
+
+	third := b.start("", testRules)
+	b.step(1, third)
+	state, resolved = third.alert("failing", "shop")
+	require.Equal(t, "resolved", state)
+	assert.Equal(t, "TimeoutError", resolved.TopError)
+	rows, err := schema.AlertTransitions(t.Context(), b.real, schema.AlertFilter{})
+	require.NoError(t, err)
+	require.Len(t, rows, 2)
+	for _, row := range rows {
+		assert.EqualValues(t, before.TopErrorCount, row.TopErrorCount, row.To)
+	}
+}
+
 // A collector that was away while others went on takes up what they came to.
 func TestWatchTakesUpWhatOthersCameTo(t *testing.T) {
 	t.Parallel()

@@ -33,19 +33,21 @@ type Alert struct {
 	ResolvedAt  *time.Time        `json:"resolved_at,omitempty"`
 
 	// Of the last evaluation that saw the breach.
-	Numerator     int64   `json:"numerator"`
-	Denominator   int64   `json:"denominator"`
-	Ratio         float64 `json:"ratio"`
-	Threshold     float64 `json:"threshold"` // a ratio
-	WindowSeconds float64 `json:"window_seconds"`
+	CountedAt     *time.Time `json:"counted_at,omitempty"`
+	Numerator     int64      `json:"numerator"`
+	Denominator   int64      `json:"denominator"`
+	Ratio         float64    `json:"ratio"`
+	Threshold     float64    `json:"threshold"` // a ratio
+	WindowSeconds float64    `json:"window_seconds"`
 	// LastedSeconds is how long a stall has lasted; 0 of rules that count.
 	LastedSeconds float64 `json:"lasted_seconds,omitempty"`
 
 	// What is behind it, of an alert that fires: at first, after a minute, and again ever more
-	// seldom, every ten minutes at last.
-	TopError      string   `json:"top_error,omitempty"` // the most frequent
-	TopErrorCount int64    `json:"top_error_count,omitempty"`
-	Runs          []string `json:"runs,omitempty"` // ids of examples
+	// seldom, every ten minutes at last. The count is of that moment, not of CountedAt.
+	ExplainedAt   *time.Time `json:"explained_at,omitempty"`
+	TopError      string     `json:"top_error,omitempty"` // the most frequent
+	TopErrorCount int64      `json:"top_error_count,omitempty"`
+	Runs          []string   `json:"runs,omitempty"` // ids of examples
 }
 
 // Alerts is the answer of AlertsPath.
@@ -182,8 +184,8 @@ func AlertOf(s *rules.AlertState, fingerprint uint64, behind rules.Explanation, 
 	out := Alert{
 		Fingerprint: Fingerprint(fingerprint), Rule: s.Rule, Signal: string(s.Signal), State: string(s.State), Group: s.Group,
 		Labels: s.Labels, Annotations: annotations, Since: orNull(s.Since), StartsAt: orNull(s.StartsAt), ResolvedAt: orNull(s.ResolvedAt),
-		Numerator: s.Numerator, Denominator: s.Denominator, Threshold: s.Threshold.Ratio(), WindowSeconds: s.Window.Seconds(),
-		LastedSeconds: s.Lasted.Seconds(), TopError: behind.TopError, TopErrorCount: behind.TopErrorCount, Runs: behind.Runs,
+		CountedAt: orNull(s.BreachAt), Numerator: s.Numerator, Denominator: s.Denominator, Threshold: s.Threshold.Ratio(), WindowSeconds: s.Window.Seconds(),
+		LastedSeconds: s.Lasted.Seconds(), ExplainedAt: orNull(behind.At), TopError: behind.TopError, TopErrorCount: behind.TopErrorCount, Runs: behind.Runs,
 	}
 	if s.Denominator > 0 {
 		out.Ratio = float64(s.Numerator) / float64(s.Denominator)

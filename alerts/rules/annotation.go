@@ -46,6 +46,7 @@ type Facts struct {
 
 // Explanation is what only the store can say about an alert.
 type Explanation struct {
+	At            time.Time // the instant that it is about; zero where the store was not asked yet
 	TopError      string
 	TopErrorCount int64
 	Runs          []string

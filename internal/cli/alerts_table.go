@@ -53,7 +53,7 @@ func (p printer) alerts(found report.Alerts) {
 			return measured(a.Numerator, a.Denominator, a.LastedSeconds)
 		})},
 		{title: "since", name: "since", left: true, drop: 70, cells: each(func(a *report.Alert) string { return alertSince(a, found.EvaluatedAt) })},
-		{title: "most frequent error", name: "most frequent error", left: true, drop: 60, cells: each(func(a *report.Alert) string { return topError(a.TopError, a.TopErrorCount) })},
+		{title: "most frequent error", name: "most frequent error", left: true, drop: 60, cells: each(func(a *report.Alert) string { return topErrorOf(a, found.EvaluatedAt) })},
 		{title: "fingerprint", left: true, cells: each(func(a *report.Alert) string { return clean(a.Fingerprint) })},
 	})
 	p.blank()
@@ -121,18 +121,32 @@ func topError(class string, n int64) string {
 	return fmt.Sprintf("%s ×%d", clean(class), n)
 }
 
+// topErrorOf says when its count was, where that is another moment than the numbers'.
+func topErrorOf(a *report.Alert, now *time.Time) string {
+	top := topError(a.TopError, a.TopErrorCount)
+	if top == "" || a.ExplainedAt == nil || a.CountedAt == nil || a.ExplainedAt.Equal(*a.CountedAt) {
+		return top
+	}
+	return top + " at " + clock(*a.ExplainedAt, now)
+}
+
 // alertSince is when an alert came into its state, without the day where that is today.
 func alertSince(a *report.Alert, now *time.Time) string {
 	for _, at := range []*time.Time{a.ResolvedAt, a.StartsAt, a.Since} {
 		if at == nil {
 			continue
 		}
-		if now != nil && at.UTC().Format(time.DateOnly) == now.UTC().Format(time.DateOnly) {
-			return at.UTC().Format("15:04:05Z")
-		}
-		return instant(*at)
+		return clock(*at, now)
 	}
 	return ""
+}
+
+// clock is an instant, without the day where that is today.
+func clock(at time.Time, now *time.Time) string {
+	if now != nil && at.UTC().Format(time.DateOnly) == now.UTC().Format(time.DateOnly) {
+		return at.UTC().Format("15:04:05Z")
+	}
+	return instant(at)
 }
 
 // alertHistory prints changes, the latest first.

@@ -32,7 +32,7 @@ func someAlerts() report.Alerts {
 		{
 			Fingerprint: "6b1f0a3c5d7e9f12", Rule: "step_errors", State: "firing", Group: signals.Labels{Service: "checkout", Step: "resolve"},
 			Labels: map[string]string{"severity": "page"}, StartsAt: ago(90 * time.Second), Since: ago(90 * time.Second),
-			Numerator: 9, Denominator: 412, TopError: "RateLimitError 429", TopErrorCount: 7,
+			CountedAt: ago(0), Numerator: 9, Denominator: 412, ExplainedAt: ago(30 * time.Second), TopError: "RateLimitError 429", TopErrorCount: 7,
 		},
 		{Fingerprint: "00000000000000aa", Rule: "evaluation_stalled", State: "firing", StartsAt: ago(30 * time.Hour), LastedSeconds: 95.5},
 		{Fingerprint: "00000000000000ab", Rule: "retries", State: "pending", Group: signals.Labels{Service: hostileName}, Since: ago(time.Second), Numerator: 12345, Denominator: 67890},
