@@ -30,12 +30,6 @@ const (
 	explainAtOnce = 10
 )
 
-// alertKey is what one rule says about one group.
-type alertKey struct {
-	rule  string
-	group signals.Labels
-}
-
 type explanation struct {
 	rules.Explanation
 	startsAt time.Time
@@ -43,10 +37,10 @@ type explanation struct {
 }
 
 // explanations are those of alerts that fire.
-type explanations map[alertKey]explanation
+type explanations map[rules.Key]explanation
 
 func (x explanations) of(rule string, group signals.Labels) rules.Explanation {
-	return x[alertKey{rule, group}].Explanation
+	return x[rules.Key{Rule: rule, Group: group}].Explanation
 }
 
 // explainer asks the store what is behind alerts. It is not safe for concurrent use.
@@ -62,7 +56,7 @@ type explainer struct {
 
 // question is what to ask about an alert that fires.
 type question struct {
-	key      alertKey
+	key      rules.Key
 	startsAt time.Time
 	query    signals.Query
 	about    time.Time // the instant of the alert's numbers
@@ -86,7 +80,7 @@ func (e *explainer) explain(ctx context.Context, conn driver.Conn, evaluation ru
 	var later []question
 	for i := range evaluation.Alerts {
 		alert := &evaluation.Alerts[i]
-		key := alertKey{alert.Rule, alert.Group}
+		key := rules.Key{Rule: alert.Rule, Group: alert.Group}
 		x, known := e.known[key]
 		if known && !x.startsAt.Equal(alert.StartsAt) {
 			x, known = explanation{}, false
@@ -115,11 +109,11 @@ func (e *explainer) explain(ctx context.Context, conn driver.Conn, evaluation ru
 // restore takes up what the store keeps of alerts that began to fire before this collector
 // was started: it is not asked for again before its time, and what resolved keeps it.
 func (e *explainer) restore(ctx context.Context, conn driver.Conn, snapshot *rules.Snapshot) error {
-	began := make(map[alertKey]time.Time)
+	began := make(map[rules.Key]time.Time)
 	var since time.Time
 	for i := range snapshot.Alerts {
 		if a := &snapshot.Alerts[i]; !a.StartsAt.IsZero() {
-			began[alertKey{a.Rule, a.Group}] = a.StartsAt
+			began[rules.Key{Rule: a.Rule, Group: a.Group}] = a.StartsAt
 			if since.IsZero() || a.StartsAt.Before(since) {
 				since = a.StartsAt
 			}
@@ -135,7 +129,7 @@ func (e *explainer) restore(ctx context.Context, conn driver.Conn, snapshot *rul
 	e.known = make(explanations)
 	for i := range rows { // the last that says something counts
 		t := &rows[i]
-		key := alertKey{t.Rule, signals.Labels(t.Group)}
+		key := rules.Key{Rule: t.Rule, Group: signals.Labels(t.Group)}
 		if t.TopError == "" && len(t.Runs) == 0 || !t.StartsAt.Equal(began[key]) {
 			continue
 		}
@@ -158,9 +152,9 @@ func (x *explanation) take(f finding) {
 func (e *explainer) ask(ctx context.Context, conn driver.Conn, questions []question) []finding {
 	var found []finding
 	for _, q := range questions {
-		x, err := signals.Explain(ctx, conn, q.query, q.key.group)
+		x, err := signals.Explain(ctx, conn, q.query, q.key.Group)
 		if err != nil {
-			e.log.Debug("An alert goes without its reasons for now.", zap.String("rule", q.key.rule), zap.Error(err))
+			e.log.Debug("An alert goes without its reasons for now.", zap.String("rule", q.key.Rule), zap.Error(err))
 			continue
 		}
 		found = append(found, finding{q, x})

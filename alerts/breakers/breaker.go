@@ -10,8 +10,9 @@ package breakers
 import (
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
+
+	"github.com/retryledger/retryledger/alerts/internal/strictyaml"
 )
 
 // State is a breaker's.
@@ -112,11 +113,11 @@ func (s Settings) Next(b Breaker, instant time.Time, c Counts) (Breaker, *Transi
 		if !instant.Before(b.RetryAt) {
 			// At the instant that was promised, however late this evaluation is.
 			return s.change(b, HalfOpen, b.RetryAt, fmt.Sprintf("The cool-down of %s is over; %d requests may go to find out.",
-				seconds(b.RetryAt.Sub(b.Since)), s.Probes))
+				strictyaml.Short(b.RetryAt.Sub(b.Since)), s.Probes))
 		}
 	case HalfOpen:
 		elapsed := instant.Sub(b.Since)
-		within := fmt.Sprintf("in the %s of being half-open", seconds(elapsed))
+		within := fmt.Sprintf("in the %s of being half-open", strictyaml.Short(elapsed))
 		switch {
 		case float64(c.ServerErrors)/float64(max(c.Requests, s.Probes)) > s.Threshold:
 			return s.open(b, instant, c.say(within, "")+".")
@@ -130,7 +131,7 @@ func (s Settings) Next(b Breaker, instant time.Time, c Counts) (Breaker, *Transi
 			b.Streak = 0
 		}
 		if c.Requests >= s.MinRequests && c.ratio() > s.Threshold {
-			return s.open(b, instant, c.say("in "+seconds(instant.Sub(b.From)), ", above "+percent(s.Threshold))+".")
+			return s.open(b, instant, c.say("in "+strictyaml.Short(instant.Sub(b.From)), ", above "+percent(s.Threshold))+".")
 		}
 	}
 	return b, nil
@@ -170,18 +171,6 @@ func (c Counts) say(when, note string) string {
 
 func percent(ratio float64) string {
 	return strconv.FormatFloat(ratio*100, 'g', 3, 64) + " %"
-}
-
-// seconds writes whole seconds without parts that are 0: 5m, not 5m0s.
-func seconds(d time.Duration) string {
-	text := d.String()
-	if strings.HasSuffix(text, "m0s") {
-		text = strings.TrimSuffix(text, "0s")
-	}
-	if strings.HasSuffix(text, "h0m") {
-		text = strings.TrimSuffix(text, "0m")
-	}
-	return text
 }
 
 // ahead tells which of two values of one breaker is further on: the one that opened

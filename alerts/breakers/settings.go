@@ -6,6 +6,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/retryledger/retryledger/alerts/internal/strictyaml"
 	"github.com/retryledger/retryledger/alerts/signals"
 )
 
@@ -76,7 +77,7 @@ func (s Settings) Validate() error {
 		{"probe_lease", s.ProbeLease}, {"half_open_max", s.HalfOpenMax}, {"stale_after", s.StaleAfter},
 	} {
 		if d.d < time.Second || d.d > longest || d.d%time.Second != 0 {
-			wrong(d.name, fmt.Sprintf("write whole seconds from 1s to %s", seconds(longest)))
+			wrong(d.name, fmt.Sprintf("write whole seconds from 1s to %s", strictyaml.Short(longest)))
 		}
 	}
 	if s.CooldownMin > s.CooldownMax {

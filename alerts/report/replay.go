@@ -74,7 +74,7 @@ func replayOf(ctx context.Context, conn driver.Conn, set *rules.Set, since, unti
 	step := time.Duration(max(1, (seconds+maxEvaluations-1)/maxEvaluations)) * time.Second
 	r := &replaying{
 		replay: Replay{Since: since, Until: until, StepSeconds: step.Seconds(), Rules: []ReplayedRule{}, Incidents: []Incident{}},
-		byRule: map[string]int{}, open: map[alertKey]int{},
+		byRule: map[string]int{}, open: map[rules.Key]int{},
 	}
 	keep := signals.Keep(set.Windows())
 	longest := slices.Max(append(slices.Collect(maps.Values(keep)), 0))
@@ -122,16 +122,11 @@ func replayOf(ctx context.Context, conn driver.Conn, set *rules.Set, since, unti
 	return r.end(until), nil
 }
 
-type alertKey struct {
-	rule  string
-	group signals.Labels
-}
-
 type replaying struct {
 	replay     Replay
 	byRule     map[string]int
 	minSamples []int64 // by the place of the rule
-	open       map[alertKey]int
+	open       map[rules.Key]int
 	incidents  []Incident
 }
 
@@ -154,7 +149,7 @@ func (r *replaying) take(evaluation rules.Evaluation) {
 		if !counted {
 			continue
 		}
-		key := alertKey{t.Rule, t.Group}
+		key := rules.Key{Rule: t.Rule, Group: t.Group}
 		switch {
 		case t.To == rules.StateFiring:
 			r.replay.Rules[at].Fired++
@@ -178,7 +173,7 @@ func (r *replaying) over(rule int, lasted time.Duration) {
 
 func (r *replaying) end(until time.Time) Replay {
 	for key, i := range r.open {
-		r.over(r.byRule[key.rule], until.Sub(r.incidents[i].StartsAt))
+		r.over(r.byRule[key.Rule], until.Sub(r.incidents[i].StartsAt))
 	}
 	slices.SortStableFunc(r.incidents, func(a, b Incident) int {
 		return cmp.Or(a.StartsAt.Compare(b.StartsAt), cmp.Compare(a.Rule, b.Rule), a.Group.Compare(b.Group))

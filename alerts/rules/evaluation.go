@@ -29,6 +29,12 @@ type Evaluation struct {
 	Stalled time.Duration
 }
 
+// Key is what one rule says about one group: an alert, however often it fires.
+type Key struct {
+	Rule  string
+	Group signals.Labels
+}
+
 // Sample is one rule's numbers on one group at an evaluation.
 type Sample struct {
 	Rule                   string

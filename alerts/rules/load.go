@@ -150,15 +150,11 @@ func (s *Set) add(m *strictyaml.File, written spec, fromPack bool) {
 func (s spec) compile(m *strictyaml.File) *Rule {
 	name := s.name.V
 	if !s.signal.Given() {
-		hint := ""
 		var names []string
 		for _, r := range defaultSpecs().rules {
 			names = append(names, r.name.V)
 		}
-		if near := strictyaml.Meant(name, names); near != "" {
-			hint = near
-		}
-		m.Add(s.line, "the rule %s has no signal, and the default pack has no rule of this name%s; say which signal it watches", name, hint)
+		m.Add(s.line, "the rule %s has no signal, and the default pack has no rule of this name%s; say which signal it watches", name, strictyaml.Meant(name, names))
 		return nil
 	}
 	r := &Rule{

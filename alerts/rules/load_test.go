@@ -1,8 +1,6 @@
 package rules_test
 
 import (
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -11,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/retryledger/retryledger/alerts/internal/mistaketest"
 	"github.com/retryledger/retryledger/alerts/rules"
 	"github.com/retryledger/retryledger/alerts/signals"
 )
@@ -35,32 +34,12 @@ func named(t testing.TB, set *rules.Set, name string) *rules.Rule {
 	return nil
 }
 
-// TestMistakes: every file of testdata/mistakes has one mistake, and its first line
-// says what has to be said about it, and on which line.
 func TestMistakes(t *testing.T) {
 	t.Parallel()
-	files, err := filepath.Glob("testdata/mistakes/*.yaml")
-	require.NoError(t, err)
-	require.NotEmpty(t, files)
-	for _, name := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(name), ".yaml"), func(t *testing.T) {
-			t.Parallel()
-			content, err := os.ReadFile(name)
-			require.NoError(t, err)
-			first, _, _ := strings.Cut(string(content), "\n")
-			line, sentence, ok := strings.Cut(strings.TrimPrefix(first, "# want: "), ": ")
-			require.True(t, ok, first)
-			_, err = rules.Load(name, content)
-			require.Error(t, err)
-			require.Contains(t, err.Error(), name+":"+line+": "+sentence)
-			require.NotContains(t, err.Error(), "\n", "one mistake, one message")
-			var mistake *rules.FileError
-			require.ErrorAs(t, err, &mistake)
-			number, err := strconv.Atoi(line)
-			require.NoError(t, err)
-			require.Equal(t, number, mistake.Line)
-		})
-	}
+	mistaketest.Run(t, func(_ *testing.T, name string, content []byte) error {
+		_, err := rules.Load(name, content)
+		return err
+	})
 }
 
 func TestMistakesAreListedInTheOrderOfTheFile(t *testing.T) {

@@ -106,14 +106,10 @@ func (e *Evaluator) Restore(s Snapshot) error {
 func SnapshotOf(last time.Time, transitions []Transition) Snapshot {
 	ordered := slices.Clone(transitions)
 	slices.SortStableFunc(ordered, func(a, b Transition) int { return a.At.Compare(b.At) })
-	type key struct {
-		rule  string
-		group signals.Labels
-	}
-	states := map[key]AlertState{}
+	states := map[Key]AlertState{}
 	for i := range ordered {
 		t := &ordered[i]
-		k := key{t.Rule, t.Group}
+		k := Key{t.Rule, t.Group}
 		s := states[k]
 		if t.To == StateInactive {
 			delete(states, k)

@@ -23,6 +23,7 @@ type counts struct {
 func parseCounts(f *strictyaml.File, n *yaml.Node) counts {
 	var c counts
 	var labels *yaml.Node
+	before := f.Mistakes()
 	f.Fields(n, "an entry of counts", map[string]func(*yaml.Node){
 		"signal": func(n *yaml.Node) {
 			v := f.Text(n, "signal")
@@ -40,9 +41,12 @@ func parseCounts(f *strictyaml.File, n *yaml.Node) counts {
 		"total":  func(n *yaml.Node) { c.total = parseSeries(f, n, "total") },
 		"late":   func(n *yaml.Node) { c.late = f.Duration(n, "late", 0, maxLength).V },
 	})
+	if f.Mistakes() > before {
+		return c // what is missing may be what is wrong
+	}
 	if c.signal == "" || c.total == nil {
 		f.Add(n.Line, "an entry of counts has at least a signal and a total, such as total: 10x60 (ten a second for sixty seconds)")
-	} else if labels != nil && c.signal.Dimensions() != nil {
+	} else if labels != nil {
 		c.labels = parseDimensions(f, labels, c.signal)
 	}
 	return c

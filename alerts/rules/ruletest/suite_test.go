@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/retryledger/retryledger/alerts/internal/mistaketest"
 	"github.com/retryledger/retryledger/alerts/rules/ruletest"
 )
 
@@ -46,23 +47,12 @@ func TestExamples(t *testing.T) {
 	}
 }
 
-// TestMistakes: every file of testdata/mistakes has one mistake, and its first line
-// says what has to be said about it, and on which line.
 func TestMistakes(t *testing.T) {
 	t.Parallel()
-	files, err := filepath.Glob("testdata/mistakes/*.yaml")
-	require.NoError(t, err)
-	require.NotEmpty(t, files)
-	for _, name := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(name), ".yaml"), func(t *testing.T) {
-			t.Parallel()
-			content, err := os.ReadFile(name)
-			require.NoError(t, err)
-			first, _, _ := strings.Cut(string(content), "\n")
-			_, err = load(t, name, content)
-			require.ErrorContains(t, err, name+":"+strings.TrimSpace(strings.TrimPrefix(first, "# want: ")))
-		})
-	}
+	mistaketest.Run(t, func(t *testing.T, name string, content []byte) error {
+		_, err := load(t, name, content)
+		return err
+	})
 }
 
 // TestFailuresAreSaid: what was expected, what came, and what was seen.
