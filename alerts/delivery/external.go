@@ -96,9 +96,7 @@ func (e *external) Shutdown(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, shutdownTimeout)
 	defer cancel()
 	context.AfterFunc(ctx, e.cancel)
-	done := make(chan struct{})
-	go func() { defer close(done); e.running.Wait() }()
-	<-done // at the latest when ctx ends every request
+	e.running.Wait() // at the latest until ctx ends every request
 	if ctx.Err() != nil {
 		return fmt.Errorf("shut alert delivery down: %w", ctx.Err())
 	}

@@ -195,6 +195,7 @@ func TestExternalRefusalIsNotSentAgain(t *testing.T) {
 	}, patience, 5*time.Millisecond)
 	require.Eventually(t, func() bool { return d.Status().Alertmanagers[0].Pending == 0 }, patience, 5*time.Millisecond)
 	require.Contains(t, d.Status().Alertmanagers[0].LastError, "not now")
+	require.Zero(t, metric(t, d.Metrics(), "retryledger_alerts_external_sent_total"), "what was refused was not taken")
 	require.NoError(t, d.Shutdown(t.Context()))
 	require.EqualValues(t, 1, g.requests.Load())
 }

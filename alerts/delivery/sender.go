@@ -160,7 +160,8 @@ func (s *sender) send(ctx context.Context) (next time.Time, err error) {
 	if r := new(refusedError); errors.As(err, &r) {
 		s.refused.Add(float64(len(out.held)))
 		s.of.logger().Error("an Alertmanager refused alerts", zap.String("alertmanager", s.url.Redacted()), zap.Error(err))
-		err = nil // the same again would be refused again
+		s.of.know(s, out, now) // the same again would be refused again
+		return next, nil
 	}
 	if err != nil {
 		s.failures.Inc()

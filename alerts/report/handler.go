@@ -267,6 +267,9 @@ func (h *handler) replayed(w http.ResponseWriter, r *http.Request) (Replay, erro
 	if until.IsZero() {
 		until = h.Now()
 	}
+	if !since.Before(until) {
+		return Replay{}, answer.BadParameter("since", "it must be before until, or now")
+	}
 	if longest := MaxReplay; until.Sub(since) > longest {
 		return Replay{}, answer.BadParameter("since", fmt.Sprintf("a replay covers at most %d days", int(longest.Hours()/24)))
 	}

@@ -84,6 +84,7 @@ func TestMistakesAreAnsweredWithRemedies(t *testing.T) {
 		{http.StatusBadRequest, "GET", AlertsPath + "/f123456789abcdef0", "", "16 hex digits"},
 		{http.StatusBadRequest, "POST", ReplayPath, "", "7d"},
 		{http.StatusBadRequest, "POST", ReplayPath + "?since=32d", "", "at most 31 days"},
+		{http.StatusBadRequest, "POST", ReplayPath + "?since=2100-01-01T00:00:00Z", "", "before until, or now"},
 		{http.StatusBadRequest, "POST", ReplayPath + "?since=1h&step=1", "", `no parameter "step"`},
 		{http.StatusBadRequest, "POST", ReplayPath + "?since=1h", "rules:\n  - {name: x}\n", "rules:2: "},
 		{http.StatusBadRequest, "POST", ReplayPath + "?since=1h", strings.Repeat("#", rules.MaxFileBytes+1), "larger than"},

@@ -27,7 +27,11 @@ func (w *Why) Text() string {
 	if w.Condition == "" {
 		text.WriteString("Its rule is not in force any more.\n")
 	} else {
-		fmt.Fprintf(&text, "The rule: %s, of %d samples or more\n", printed(w.Condition), max(1, last.MinSamples))
+		text.WriteString("The rule: " + printed(w.Condition))
+		if last.MinSamples > 1 {
+			fmt.Fprintf(&text, ", of %d samples or more", last.MinSamples)
+		}
+		text.WriteString("\n")
 	}
 	text.WriteString("\n")
 	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)

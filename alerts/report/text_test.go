@@ -31,14 +31,16 @@ Examples of runs: order-4711, order-4712
 The numbers of each second:
   retryledger alerts why 6b1f0a3c5d7e9f12
 `, why.Text())
-	stall := Why{Transitions: []Transition{{At: at, Fingerprint: "00", Rule: "evaluation_stalled", To: "firing", Reason: "breach", LastedSeconds: 31}}}
+	stall := Why{Condition: "evaluation_stalled for more than 30s", Transitions: []Transition{{At: at, Fingerprint: "00", Rule: "evaluation_stalled", To: "firing", Reason: "breach", LastedSeconds: 31}}}
 	assert.Equal(t, `evaluation_stalled: firing since 2026-03-02 11:50:00Z
-Its rule is not in force any more.
+The rule: evaluation_stalled for more than 30s
 
 2026-03-02 11:50:00Z  firing  breach  for 31s
 
 The numbers of each second:
   retryledger alerts why 00
 `, stall.Text())
+	stall.Condition = ""
+	assert.Contains(t, stall.Text(), "Its rule is not in force any more.\n")
 	assert.Equal(t, "Nothing is known of this alert.\n", (&Why{}).Text())
 }
