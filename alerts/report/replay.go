@@ -74,7 +74,7 @@ func replayOf(ctx context.Context, conn driver.Conn, set *rules.Set, since, unti
 	step := time.Duration(max(1, (seconds+maxEvaluations-1)/maxEvaluations)) * time.Second
 	r := &replaying{
 		replay: Replay{Since: since, Until: until, StepSeconds: step.Seconds(), Rules: []ReplayedRule{}, Incidents: []Incident{}},
-		byRule: map[string]int{}, open: map[rules.Key]int{},
+		byRule: map[string]int{}, open: map[rules.Key]opened{},
 	}
 	keep := signals.Keep(set.Windows())
 	longest := slices.Max(append(slices.Collect(maps.Values(keep)), 0))
@@ -126,8 +126,15 @@ type replaying struct {
 	replay     Replay
 	byRule     map[string]int
 	minSamples []int64 // by the place of the rule
-	open       map[rules.Key]int
-	incidents  []Incident
+	open       map[rules.Key]opened
+	incidents  []Incident // the first that fired
+	fired      int
+}
+
+// opened is an alert that fires: where it is listed, -1 where it is not, and since when.
+type opened struct {
+	at    int
+	since time.Time
 }
 
 func (r *replaying) take(evaluation rules.Evaluation) {
@@ -153,13 +160,21 @@ func (r *replaying) take(evaluation rules.Evaluation) {
 		switch {
 		case t.To == rules.StateFiring:
 			r.replay.Rules[at].Fired++
-			r.open[key] = len(r.incidents)
-			r.incidents = append(r.incidents, Incident{
-				Rule: t.Rule, Group: t.Group, StartsAt: t.StartsAt, Numerator: t.Numerator, Denominator: t.Denominator,
-			})
+			r.fired++
+			listed := -1
+			if len(r.incidents) < maxIncidents {
+				listed = len(r.incidents)
+				r.incidents = append(r.incidents, Incident{
+					Rule: t.Rule, Group: t.Group, StartsAt: t.StartsAt, Numerator: t.Numerator, Denominator: t.Denominator,
+				})
+			}
+			r.open[key] = opened{listed, t.StartsAt}
 		case t.From == rules.StateFiring:
-			r.incidents[r.open[key]].EndsAt = &t.At
-			r.over(at, t.At.Sub(r.incidents[r.open[key]].StartsAt))
+			began := r.open[key]
+			if began.at >= 0 {
+				r.incidents[began.at].EndsAt = &t.At
+			}
+			r.over(at, t.At.Sub(began.since))
 			delete(r.open, key)
 		}
 	}
@@ -172,13 +187,13 @@ func (r *replaying) over(rule int, lasted time.Duration) {
 }
 
 func (r *replaying) end(until time.Time) Replay {
-	for key, i := range r.open {
-		r.over(r.byRule[key.Rule], until.Sub(r.incidents[i].StartsAt))
+	for key, began := range r.open {
+		r.over(r.byRule[key.Rule], until.Sub(began.since))
 	}
 	slices.SortStableFunc(r.incidents, func(a, b Incident) int {
 		return cmp.Or(a.StartsAt.Compare(b.StartsAt), cmp.Compare(a.Rule, b.Rule), a.Group.Compare(b.Group))
 	})
-	r.replay.More = len(r.incidents) > maxIncidents
-	r.replay.Incidents = append(r.replay.Incidents, r.incidents[:min(maxIncidents, len(r.incidents))]...)
+	r.replay.More = r.fired > maxIncidents
+	r.replay.Incidents = append(r.replay.Incidents, r.incidents...)
 	return r.replay
 }

@@ -228,3 +228,27 @@ func TestReplayIsWhatWouldHaveFired(t *testing.T) {
 		assert.NotZero(t, seen[what], what)
 	}
 }
+
+// All alerts are counted, and the first are listed: what is held is bounded.
+func TestReplayListsTheFirstAlerts(t *testing.T) {
+	t.Parallel()
+	r := &replaying{replay: Replay{Rules: []ReplayedRule{{Rule: "x"}}}, byRule: map[string]int{"x": 0}, minSamples: []int64{1}, open: map[rules.Key]opened{}}
+	at := time.Unix(1_800_000_000, 0).UTC()
+	for i := range maxIncidents + 5 {
+		change := rules.Transition{Rule: "x", Group: signals.Labels{Service: fmt.Sprint(i)}, At: at, StartsAt: at, From: rules.StateInactive, To: rules.StateFiring}
+		r.take(rules.Evaluation{Transitions: []rules.Transition{change}})
+		change.At, change.From, change.To = at.Add(10*time.Second), rules.StateFiring, rules.StateResolved
+		if i != 3 && i != maxIncidents+4 { // which fire to the end
+			r.take(rules.Evaluation{Transitions: []rules.Transition{change}})
+		}
+		at = at.Add(time.Minute)
+	}
+	out := r.end(at)
+	require.Len(t, out.Incidents, maxIncidents)
+	assert.True(t, out.More)
+	assert.Equal(t, "999", out.Incidents[maxIncidents-1].Group.Service)
+	assert.Nil(t, out.Incidents[3].EndsAt)
+	assert.NotNil(t, out.Incidents[4].EndsAt)
+	assert.Equal(t, maxIncidents+5, out.Rules[0].Fired)
+	assert.InDelta(t, float64((maxIncidents+3)*10+(maxIncidents+2)*60+60), out.Rules[0].FiringSeconds, 1e-6)
+}
