@@ -192,7 +192,7 @@ func TestReasonsOutliveARestart(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, rows, 2)
 	for _, row := range rows {
-		assert.EqualValues(t, before.TopErrorCount, row.TopErrorCount, row.To)
+		assert.Equal(t, before.TopErrorCount, row.TopErrorCount, row.To)
 	}
 }
 

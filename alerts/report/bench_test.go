@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ClickHouse/clickhouse-go/v2"
+	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
 	"github.com/stretchr/testify/require"
 
 	"github.com/retryledger/retryledger/alerts/internal/traffic"
@@ -29,17 +30,7 @@ func BenchmarkReplayOfAWeek(b *testing.B) {
 	const week = 7 * 24 * time.Hour
 	db := migrated(b)
 	end := time.Now().UTC().Truncate(time.Second)
-	source := traffic.New(1)
-	const batch = 20_000
-	rows := make([]schema.LedgerRow, 0, batch)
-	for i := range total {
-		rows = append(rows, source.Row(end.Add(-week+week*time.Duration(i)/time.Duration(total)).UnixNano()))
-		if len(rows) == batch || i == total-1 {
-			require.NoError(b, schema.InsertLedger(b.Context(), db.Conn, rows))
-			rows = rows[:0]
-		}
-	}
-	rows, source = nil, nil
+	fill(b, db.Conn, total, end, week)
 	runtime.GC()
 	var before runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -79,6 +70,21 @@ func BenchmarkReplayOfAWeek(b *testing.B) {
 	b.ReportMetric((processTime(b)-used).Seconds()/float64(b.N), "cpu-s/op")
 	b.ReportMetric(float64(engine.Load())/1e6/float64(b.N), "engine-cpu-s/op")
 	b.ReportMetric(float64(most-before.HeapAlloc)/(1<<20), "MiB-heap-most")
+}
+
+// fill inserts traces that are spread over a period.
+func fill(b *testing.B, conn driver.Conn, total int, end time.Time, period time.Duration) {
+	b.Helper()
+	source := traffic.New(1)
+	const batch = 20_000
+	rows := make([]schema.LedgerRow, 0, batch)
+	for i := range total {
+		rows = append(rows, source.Row(end.Add(-period+period*time.Duration(i)/time.Duration(total)).UnixNano()))
+		if len(rows) == batch || i == total-1 {
+			require.NoError(b, schema.InsertLedger(b.Context(), conn, rows))
+			rows = rows[:0]
+		}
+	}
 }
 
 // processTime is the processors' time that this process has used.

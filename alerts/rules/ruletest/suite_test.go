@@ -50,6 +50,7 @@ func TestExamples(t *testing.T) {
 func TestMistakes(t *testing.T) {
 	t.Parallel()
 	mistaketest.Run(t, func(t *testing.T, name string, content []byte) error {
+		t.Helper()
 		_, err := load(t, name, content)
 		return err
 	})
