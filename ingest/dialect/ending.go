@@ -136,7 +136,7 @@ var (
 
 // className is the last segment of a type's name, as docs/accounting.md defines class.
 func className(name string) string {
-	name = strings.TrimSpace(name)
+	name = clip(strings.TrimSpace(name), 4*schema.MaxName) // whole, for a secret may have dots
 	if name == "unknown" || name == "_OTHER" {
 		return ""
 	}

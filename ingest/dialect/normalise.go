@@ -139,7 +139,8 @@ func nanoseconds(t pcommon.Timestamp) int64 {
 	return int64(t)
 }
 
-// clip cuts text to at most limit bytes at a rune's boundary, and mends text that is no UTF-8.
+// clip cuts text to at most limit bytes at a rune's boundary, mends text that is no UTF-8, and
+// replaces what looks like a secret. Every text that is kept goes through it.
 func clip(text string, limit int) string {
 	if len(text) > limit {
 		text = text[:limit]
@@ -153,7 +154,7 @@ func clip(text string, limit int) string {
 		}
 	}
 	if !utf8.ValidString(text) {
-		return strings.ToValidUTF8(text, "�")
+		text = strings.ToValidUTF8(text, "�")
 	}
-	return text
+	return withoutSecrets(text)
 }
