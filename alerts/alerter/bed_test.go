@@ -207,6 +207,7 @@ func (b *bed) start(dir, rules string) *collector {
 	ended := sync.OnceFunc(func() {
 		w.live.abandon()
 		w.explainer.end()
+		w.breakers.end()
 		_ = w.archive.wait()
 		w.state.wait()
 		require.NoError(b.t, d.Shutdown(context.Background()))

@@ -27,6 +27,29 @@ type breakerKeeper struct {
 
 	waiting  []breakers.Transition // not kept yet
 	compared time.Time
+	looking  chan looked // one value when the breakers in the store were read; nil: nobody reads them
+}
+
+// looked is what a look at the breakers in the store found.
+type looked struct {
+	rows []schema.BreakerRow
+	err  error
+}
+
+// look reads the breakers of all collectors now and then, beside what else a pass reads.
+func (k *breakerKeeper) look(ctx context.Context, conn driver.Conn, now time.Time) {
+	if k.looking != nil || now.Sub(k.compared) < compareEvery {
+		return
+	}
+	k.compared = now
+	looking := make(chan looked, 1)
+	k.looking = looking
+	go func() {
+		ctx, cancel := context.WithTimeout(ctx, patience)
+		defer cancel()
+		rows, err := schema.Breakers(ctx, conn)
+		looking <- looked{rows, err}
+	}()
 }
 
 // pass evaluates once. Stale signals change nothing but what is shown.
@@ -50,11 +73,25 @@ func (k *breakerKeeper) pass(ctx context.Context, conn driver.Conn, reader signa
 	if err := k.keep(ctx, conn); err != nil && ctx.Err() == nil {
 		k.log.Warn("Changes of breakers could not be kept in the store; it is tried again.", zap.Error(err))
 	}
-	if now.Sub(k.compared) >= compareEvery {
-		k.compared = now
-		if err := k.restore(ctx, conn); err != nil && ctx.Err() == nil {
-			k.log.Warn("The breakers of other collectors could not be looked at.", zap.Error(err))
+	if k.looking == nil {
+		return
+	}
+	found := <-k.looking
+	k.looking = nil
+	if found.err != nil {
+		if ctx.Err() == nil {
+			k.log.Warn("The breakers of other collectors could not be looked at.", zap.Error(found.err))
 		}
+		return
+	}
+	k.adopt(found.rows)
+}
+
+// end waits for what is read.
+func (k *breakerKeeper) end() {
+	if k.looking != nil {
+		<-k.looking
+		k.looking = nil
 	}
 }
 
@@ -99,6 +136,11 @@ func (k *breakerKeeper) restore(ctx context.Context, conn driver.Conn) error {
 	if err != nil {
 		return err //nolint:wrapcheck // schema says what was attempted
 	}
+	k.adopt(rows)
+	return nil
+}
+
+func (k *breakerKeeper) adopt(rows []schema.BreakerRow) {
 	var snapshot breakers.Snapshot
 	for i := range rows {
 		var b breakers.Breaker
@@ -109,5 +151,4 @@ func (k *breakerKeeper) restore(ctx context.Context, conn driver.Conn) error {
 		snapshot.Breakers = append(snapshot.Breakers, b)
 	}
 	k.set.Restore(snapshot)
-	return nil
 }

@@ -256,6 +256,7 @@ func (w *watch) refresh(ctx context.Context) (driver.Conn, time.Time, error) {
 		return nil, time.Time{}, fmt.Errorf("evaluate the alert rules: %w", err)
 	}
 	w.lag.begin(within, conn)
+	w.breakers.look(ctx, conn, w.clock.Now())
 	instant, err := w.live.refresh(ctx, conn)
 	w.lag.finish()
 	if err != nil {
@@ -303,6 +304,7 @@ func (w *watch) restore(ctx context.Context, conn driver.Conn, instant time.Time
 func (w *watch) end(ctx context.Context) {
 	w.live.abandon()
 	w.explainer.end()
+	w.breakers.end()
 	if !w.restored {
 		return
 	}
