@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime/debug"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
@@ -36,7 +37,11 @@ type writer struct {
 	logger    *zap.Logger
 	now       func() time.Time
 	report    func(error) // of the store's state; nil when it is well
-	unwell    bool        // what was reported last
+
+	mu       sync.Mutex
+	unwell   bool   // what was reported last
+	inserts  uint64 // that were begun
+	underWay uint64 // the one of them that is under way, 0 if none is
 
 	// The writer's own life, which no call's context bounds.
 	soft, hard         context.Context //nolint:containedctx // ended: drain, and stop at once
@@ -63,8 +68,43 @@ func statusReporter(host component.Host) func(error) {
 	}
 }
 
+// slowInsert is how long an insert may last until the store is said to be unwell.
+const slowInsert = 10 * time.Second
+
+// begin notes that an insert is under way, and has it told if it lasts. The caller calls
+// the function that it returns when the insert has ended.
+func (w *writer) begin(rows int) (end func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.inserts++
+	number := w.inserts
+	w.underWay = number
+	timer := time.AfterFunc(slowInsert, func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if w.underWay == number {
+			w.tellLocked(fmt.Errorf("%w: one of %d rows lasts longer than %s", errSlow, rows, slowInsert))
+			w.logger.Warn("The store is slow; nothing is lost, the journal holds what waits", zap.Int("rows", rows), zap.Duration("longer_than", slowInsert))
+		}
+	})
+	return func() {
+		timer.Stop()
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.underWay = 0
+	}
+}
+
+var errSlow = errors.New("inserts are slow")
+
 // tell reports the store's state when it changes.
 func (w *writer) tell(err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.tellLocked(err)
+}
+
+func (w *writer) tellLocked(err error) {
 	if w.unwell != (err != nil) {
 		w.unwell = err != nil
 		w.report(err)
@@ -292,8 +332,10 @@ func (w *writer) attempt(rows []schema.Span) error {
 func (w *writer) once(rows []schema.Span) (err error) {
 	ctx, cancel := context.WithTimeout(w.hard, w.cfg.InsertTimeout)
 	defer cancel()
+	end := w.begin(len(rows))
 	began := time.Now()
 	defer func() {
+		end()
 		if v := recover(); v != nil {
 			w.logger.Error("An insert panicked", zap.String("reason", reasonOf(v)), zap.ByteString("stack", debug.Stack()))
 			err = &schema.PermanentError{Err: errors.New(reasonOf(v))}

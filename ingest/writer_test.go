@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -243,6 +244,43 @@ func TestRetriesNeverEnd(t *testing.T) {
 	for i := range 5 {
 		require.True(t, again.has(i), "the next start inserts what is left")
 	}
+}
+
+// An insert that lasts is told while it does, and that all is well again when it is through.
+func TestASlowStoreIsTold(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		var lasts atomic.Int64
+		in := newRefusing(func(int, []schema.Span) error {
+			time.Sleep(time.Duration(lasts.Load()))
+			return nil
+		})
+		w := newRig(t, dir, in, nil)
+		var mu sync.Mutex
+		var told []error
+		w.report = func(err error) {
+			mu.Lock()
+			defer mu.Unlock()
+			told = append(told, err)
+		}
+		w.start()
+		for _, d := range []time.Duration{time.Second, 50 * time.Second, time.Second} {
+			lasts.Store(int64(d))
+			require.NoError(t, w.journal.Append(t.Context(), rows(int(d/time.Second), int(d/time.Second)+1)))
+			time.Sleep(slowInsert + time.Second)
+			synctest.Wait()
+			mu.Lock()
+			if d > slowInsert {
+				require.Len(t, told, 1)
+				require.ErrorIs(t, told[0], errSlow)
+			}
+			mu.Unlock()
+			time.Sleep(time.Minute)
+		}
+		w.close(t)
+		require.Len(t, told, 2)
+		require.NoError(t, told[1])
+	})
 }
 
 func TestRowsThatComeTogetherGoTogether(t *testing.T) {
