@@ -71,8 +71,9 @@ type ledgerStore struct {
 	lock    *flock.Flock
 	engine  *engine.Engine
 
-	stop  context.CancelFunc // of the background attempts to connect
-	tries sync.WaitGroup
+	lookAfter  time.Duration      // between two looks whether the tables are still there
+	stop       context.CancelFunc // of what goes on in the background
+	background sync.WaitGroup
 
 	ready chan struct{} // closed when conn is set
 	mu    sync.Mutex
@@ -84,7 +85,7 @@ var _ Store = (*ledgerStore)(nil)
 
 func newStore(config *Config, settings extension.Settings) *ledgerStore {
 	return &ledgerStore{
-		config: config, log: settings.Logger, id: settings.ID,
+		config: config, log: settings.Logger, id: settings.ID, lookAfter: 10 * time.Second,
 		ready: make(chan struct{}), cause: errors.New("it has not been started"),
 	}
 }
@@ -102,8 +103,10 @@ func (s *ledgerStore) Start(ctx context.Context, host component.Host) (err error
 			err = errors.Join(err, s.Shutdown(context.WithoutCancel(ctx)))
 		}
 	}()
+	background, stop := context.WithCancel(context.WithoutCancel(ctx))
+	s.stop = stop
 	if s.config.Endpoint == "" {
-		return s.startEngine(ctx)
+		return s.startEngine(ctx, background)
 	}
 	opts, err := s.serverOptions(ctx)
 	if err != nil {
@@ -113,6 +116,7 @@ func (s *ledgerStore) Start(ctx context.Context, host component.Host) (err error
 	err = s.connect(tryCtx, opts)
 	cancel()
 	if err == nil {
+		s.background.Go(func() { s.keepTables(background, opts) })
 		return nil
 	}
 	if refused(err) || ctx.Err() != nil {
@@ -121,13 +125,14 @@ func (s *ledgerStore) Start(ctx context.Context, host component.Host) (err error
 	s.log.Warn("The store cannot be reached. Spans are accepted and kept in the journal until it can; the ledger stands still.",
 		zap.String("endpoint", s.config.Endpoint), zap.Error(err))
 	componentstatus.ReportStatus(host, componentstatus.NewRecoverableErrorEvent(err))
-	background, stop := context.WithCancel(context.WithoutCancel(ctx))
-	s.stop = stop
-	s.tries.Go(func() { s.keepTrying(background, host, opts) })
+	s.background.Go(func() {
+		s.keepTrying(background, host, opts)
+		s.keepTables(background, opts)
+	})
 	return nil
 }
 
-func (s *ledgerStore) startEngine(ctx context.Context) error {
+func (s *ledgerStore) startEngine(ctx, background context.Context) error {
 	c := s.config.Engine
 	opts := engine.Options{
 		DataDir:     filepath.Join(s.dataDir, engineFolder),
@@ -148,7 +153,11 @@ func (s *ledgerStore) startEngine(ctx context.Context) error {
 		return err
 	}
 	s.engine = started
-	return s.connect(ctx, started.ClientOptions())
+	if err := s.connect(ctx, started.ClientOptions()); err != nil {
+		return err
+	}
+	s.background.Go(func() { s.keepTables(background, started.ClientOptions()) })
+	return nil
 }
 
 func (s *ledgerStore) serverOptions(ctx context.Context) (*clickhouse.Options, error) {
@@ -186,12 +195,7 @@ func (s *ledgerStore) connect(ctx context.Context, opts *clickhouse.Options) (er
 			s.mu.Unlock()
 		}
 	}()
-	root, err := clickhouse.Open(opts)
-	if err != nil {
-		return err
-	}
-	err = schema.CreateDatabase(ctx, root, s.config.Database)
-	if err := errors.Join(err, root.Close()); err != nil {
+	if err := s.createDatabase(ctx, opts); err != nil {
 		return err
 	}
 	own := *opts
@@ -201,9 +205,7 @@ func (s *ledgerStore) connect(ctx context.Context, opts *clickhouse.Options) (er
 	if err != nil {
 		return err
 	}
-	if err := schema.Migrate(ctx, conn, schema.MigrateOptions{
-		SpanRetention: s.config.Retention.Spans, LedgerRetention: s.config.Retention.Ledger,
-	}); err != nil {
+	if err := s.migrate(ctx, conn); err != nil {
 		return errors.Join(err, conn.Close())
 	}
 	s.mu.Lock()
@@ -211,6 +213,18 @@ func (s *ledgerStore) connect(ctx context.Context, opts *clickhouse.Options) (er
 	s.mu.Unlock()
 	close(s.ready)
 	return nil
+}
+
+func (s *ledgerStore) createDatabase(ctx context.Context, opts *clickhouse.Options) error {
+	root, err := clickhouse.Open(opts)
+	if err != nil {
+		return err
+	}
+	return errors.Join(schema.CreateDatabase(ctx, root, s.config.Database), root.Close())
+}
+
+func (s *ledgerStore) migrate(ctx context.Context, conn driver.Conn) error {
+	return schema.Migrate(ctx, conn, schema.MigrateOptions{SpanRetention: s.config.Retention.Spans, LedgerRetention: s.config.Retention.Ledger})
 }
 
 func (s *ledgerStore) keepTrying(ctx context.Context, host component.Host, opts *clickhouse.Options) {
@@ -243,7 +257,7 @@ func (s *ledgerStore) keepTrying(ctx context.Context, host component.Host, opts 
 func (s *ledgerStore) Shutdown(ctx context.Context) error {
 	if s.stop != nil {
 		s.stop()
-		s.tries.Wait()
+		s.background.Wait()
 	}
 	var errs []error
 	s.mu.Lock()

@@ -143,6 +143,26 @@ func TestEndpointThatComesLater(t *testing.T) {
 	require.NoError(t, conn.Exec(ctx, "SELECT 1 FROM ledger"))
 }
 
+// A server is replaced by one that has nothing: the tables are made anew, and spans go in.
+func TestTablesThatAreGoneAreMadeAnew(t *testing.T) {
+	e := enginetest.Start(t, engine.Options{})
+	s, logs := created(t, sharedEngine(e))
+	s.lookAfter = 20 * time.Millisecond
+	require.NoError(t, s.Start(t.Context(), componenttest.NewNopHost()))
+	conn, err := s.Conn(t.Context())
+	require.NoError(t, err)
+	span := []schema.Span{{TraceID: schema.TraceID{1}, SpanID: schema.SpanID{1}, ReceivedNs: time.Now().UnixNano()}}
+	require.NoError(t, schema.InsertSpans(t.Context(), conn, rand.Uint64, span))
+	require.NoError(t, conn.Exec(t.Context(), "DROP DATABASE retryledger SYNC"))
+	require.Eventually(t, func() bool {
+		err := schema.InsertSpans(t.Context(), conn, rand.Uint64, span)
+		require.True(t, err == nil || schema.IsRetryable(err), "%v", err)
+		return err == nil
+	}, time.Minute, 20*time.Millisecond)
+	require.Eventually(t, func() bool { return logs.FilterMessageSnippet("made anew").Len() == 1 }, time.Minute, 10*time.Millisecond)
+	require.NoError(t, conn.Exec(t.Context(), "SELECT 1 FROM ledger"))
+}
+
 func TestShutdownWhileWaiting(t *testing.T) {
 	address := porttest.Free(t, 1)[0]
 	s, _ := created(t, func(c *Config) { c.Endpoint = address })
