@@ -207,12 +207,12 @@ func parseTest(f *strictyaml.File, n *yaml.Node, open Open, seconds *int) test {
 
 func parsePauses(f *strictyaml.File, n *yaml.Node, what string) (all []pause) {
 	for _, item := range f.Items(n, what) {
-		p := pause{from: -1, to: -1}
+		p, before := pause{from: -1, to: -1}, f.Mistakes()
 		f.Fields(item, "one of the "+what, map[string]func(*yaml.Node){
 			"from": func(n *yaml.Node) { p.from = f.Duration(n, "from", 0, maxLength).V },
 			"to":   func(n *yaml.Node) { p.to = f.Duration(n, "to", 0, maxLength).V },
 		})
-		if p.from < 0 || p.to < p.from {
+		if f.Mistakes() == before && (p.from < 0 || p.to < p.from) {
 			f.Add(item.Line, "one of the %s lasts from one time to a later one: write {from: 1m, to: 2m}", what)
 		}
 		all = append(all, p)
