@@ -25,7 +25,7 @@ func evaluated(t *testing.T, store storetest.Store, r *rules.Rule, instant time.
 	cache := signals.NewCache(signals.Keep{r.Signal: r.Window}, signals.Limits{})
 	cache.Advance(instant.UnixMicro())
 	for i := range store.Rows {
-		cache.Put(&store.Rows[i])
+		cache.Put(schema.BriefOf(&store.Rows[i]))
 	}
 	samples, err := cache.Window(t.Context(), r.Query(instant))
 	require.NoError(t, err)
