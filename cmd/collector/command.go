@@ -110,12 +110,12 @@ type effectiveConfig struct {
 	conf map[string]any
 }
 
-// Convert implements confmap.Converter and changes nothing.
+// Convert implements confmap.Converter and changes nothing of the configuration.
 func (c *effectiveConfig) Convert(_ context.Context, conf *confmap.Conf) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.conf = conf.ToStringMap()
-	return nil
+	return limitMemory(conf)
 }
 
 // settingsOfPort returns the settings (in the spelling of --set) whose value is

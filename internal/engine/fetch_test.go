@@ -400,7 +400,7 @@ func TestMemoryDefaults(t *testing.T) {
 	require.EqualValues(t, 1<<30, defaultMemory(2<<30))
 	require.EqualValues(t, minMemoryLimit, defaultMemory(100<<20))
 	require.EqualValues(t, 4<<30, defaultMemory(0))
-	require.Positive(t, physicalMemory())
+	require.Positive(t, PhysicalMemory())
 	require.True(t, isDiskFull(fmt.Errorf("write: %w", syscall.ENOSPC)))
 	require.False(t, isDiskFull(errors.New("other")))
 }

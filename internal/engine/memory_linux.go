@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// physicalMemory is the memory in bytes that this process may hope for: the
+// PhysicalMemory is the memory in bytes that this process may hope for: the
 // machine's, or its container's limit if that is smaller.
-func physicalMemory() int64 {
+func PhysicalMemory() int64 {
 	var total int64
 	var si unix.Sysinfo_t
 	if unix.Sysinfo(&si) == nil {

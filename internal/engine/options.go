@@ -147,7 +147,7 @@ func (o Options) withDefaults() (Options, error) {
 		return o, fmt.Errorf("engine: http_port %d: must be from 1 to 65535, or 0 for no HTTP", o.HTTPPort)
 	}
 	if o.MemoryLimit == 0 {
-		o.MemoryLimit = defaultMemory(physicalMemory())
+		o.MemoryLimit = defaultMemory(PhysicalMemory())
 	}
 	if o.MemoryLimit < minMemoryLimit {
 		return o, fmt.Errorf("engine: memory_limit of %d bytes is too small: ClickHouse needs at least %d MiB", o.MemoryLimit, minMemoryLimit>>20)

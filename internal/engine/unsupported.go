@@ -23,7 +23,7 @@ func (c *child) reason() error                { return errors.ErrUnsupported }
 func lockFile(*os.File) error                 { return errors.ErrUnsupported }
 func isLocked(error) bool                     { return false }
 func alive(int) bool                          { return false }
-func physicalMemory() int64                   { return 0 }
+func PhysicalMemory() int64                   { return 0 }
 func freeBytes(string) (int64, error)         { return 0, errors.ErrUnsupported }
 func isDiskFull(err error) bool               { return errors.Is(err, errDiskFull) }
 
