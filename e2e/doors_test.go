@@ -183,7 +183,7 @@ receivers:
   otlp: {protocols: {grpc: {`+protected+`}, http: {`+protected+`}}}
   otlp/langfuse: {protocols: {http: {`+protected+`}}}
 service:
-  extensions: [bearertokenauth, retryledger_store, retryledger_attribution, retryledger_api, retryledger_alerts, retryledger_doors, retryledger_console]
+  extensions: [bearertokenauth, retryledger_admission, retryledger_store, retryledger_attribution, retryledger_api, retryledger_alerts, retryledger_doors, retryledger_console]
 `), everywhere(p)...)
 	d := daemon{collectortest.LaunchCommand(t, p, args...), t}
 	d.WaitFor(collectortest.ReadyText)

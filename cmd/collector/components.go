@@ -30,6 +30,7 @@ import (
 	"github.com/retryledger/retryledger/analysis/api"
 	"github.com/retryledger/retryledger/analysis/attributor"
 	"github.com/retryledger/retryledger/ingest"
+	"github.com/retryledger/retryledger/ingest/admission"
 	"github.com/retryledger/retryledger/internal/ledgerstore"
 )
 
@@ -70,6 +71,7 @@ func factories(built modules, stdout io.Writer) (otelcol.Factories, error) {
 		{basicauthextension.NewFactory(), contribModule + "extension/basicauthextension"},
 		{bearertokenauthextension.NewFactory(), contribModule + "extension/bearertokenauthextension"},
 		{healthcheckextension.NewFactory(), contribModule + "extension/healthcheckextension"},
+		{admission.NewFactory(), ownPath + "/ingest/admission"},
 		{ledgerstore.NewFactory(), ownPath + "/internal/ledgerstore"},
 		{attributor.NewFactory(), ownPath + "/analysis/attributor"},
 		{api.NewFactory(), ownPath + "/analysis/api"},

@@ -21,7 +21,7 @@ func TestEveryComponentThatListensIsChecked(t *testing.T) {
 	for kind := range f.Extensions {
 		assert.Contains(t, []string{
 			"retryledger_api", "retryledger_alerts", "health_check", // listeners() knows them
-			"basicauth", "bearertokenauth", "retryledger_store", "retryledger_attribution", "retryledger_console", "retryledger_doors", // listen nowhere, or on loopback alone
+			"basicauth", "bearertokenauth", "retryledger_store", "retryledger_attribution", "retryledger_console", "retryledger_doors", "retryledger_admission", // listen nowhere, or on loopback alone
 		}, kind.String(), "listeners() does not know it")
 	}
 }

@@ -62,7 +62,7 @@ func build() (err error) {
 		return fmt.Errorf("make a folder for the programs: %w", err)
 	}
 	args := []string{"build", "-buildvcs=false", "-o", folder + string(filepath.Separator)}
-	if raceDetector {
+	if RaceDetector {
 		args = append(args, "-race")
 	}
 	cmd := exec.CommandContext(context.Background(), "go", append(args, module+"/cmd/collector", module+"/cmd/retryledger")...)

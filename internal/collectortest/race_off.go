@@ -2,5 +2,6 @@
 
 package collectortest
 
-// raceDetector: the programs are built as the tests are.
-const raceDetector = false
+// RaceDetector tells whether tests, and so the programs under test, run with the race
+// detector, which multiplies memory: both are built the same way.
+const RaceDetector = false

@@ -1,0 +1,190 @@
+// Package admission is the Collector extension retryledger_admission: it bounds how many
+// messages receivers read at a time, and turns those beyond away before they are read, so
+// that their senders come again later (gRPC UNAVAILABLE, HTTP 503).
+//
+// A receiver uses it by naming it as middleware:
+//
+//	receivers:
+//	  otlp:
+//	    protocols:
+//	      grpc: {middlewares: [{id: retryledger_admission}]}
+//	      http: {middlewares: [{id: retryledger_admission}]}
+package admission
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/extension"
+	"go.opentelemetry.io/collector/extension/extensionmiddleware"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/tap"
+)
+
+var componentType = component.MustNewType("retryledger_admission")
+
+const scopeName = "github.com/retryledger/retryledger/ingest/admission"
+
+// NewFactory creates the factory of the extension.
+func NewFactory() extension.Factory {
+	return extension.NewFactory(componentType,
+		func() component.Config { return &Config{MaxInFlight: defaultInFlight} }, create, component.StabilityLevelAlpha)
+}
+
+// errConfig is returned for a configuration of another component.
+var errConfig = errors.New("not a configuration of retryledger_admission")
+
+func create(_ context.Context, settings extension.Settings, config component.Config) (extension.Extension, error) {
+	c, ok := config.(*Config)
+	if !ok {
+		return nil, fmt.Errorf("create %s from a %T: %w", settings.ID, config, errConfig)
+	}
+	return newMiddleware(c, settings.TelemetrySettings, time.Now)
+}
+
+// middleware stands before receivers.
+type middleware struct {
+	component.StartFunc
+	component.ShutdownFunc
+
+	gate   *gate
+	now    func() time.Time
+	logger *zap.Logger
+	turned metric.Int64Counter
+	saidAt atomic.Int64 // when the log last said that messages are turned away, in Unix nanoseconds
+	unsaid atomic.Int64 // messages since
+}
+
+var (
+	_ extensionmiddleware.HTTPServer = (*middleware)(nil)
+	_ extensionmiddleware.GRPCServer = (*middleware)(nil)
+)
+
+func newMiddleware(c *Config, settings component.TelemetrySettings, now func() time.Time) (*middleware, error) {
+	m := &middleware{gate: newGate(c.MaxInFlight, now), now: now, logger: settings.Logger}
+	var err error
+	m.turned, err = settings.MeterProvider.Meter(scopeName).Int64Counter("retryledger_admission_messages_refused",
+		metric.WithUnit("{message}"), metric.WithDescription("Messages that were turned away before they were read, by reason; senders are told to try again."))
+	if err != nil {
+		return nil, fmt.Errorf("count what is turned away: %w", err)
+	}
+	return m, nil
+}
+
+// sayEvery is how often the log says that messages are turned away.
+const sayEvery = 10 * time.Second
+
+// turnAway counts a message that is not read, and says so now and then.
+func (m *middleware) turnAway(ctx context.Context, why reason) {
+	m.turned.Add(context.WithoutCancel(ctx), 1, metric.WithAttributes(attribute.String("reason", string(why))))
+	n := m.unsaid.Add(1)
+	now, last := m.now().UnixNano(), m.saidAt.Load()
+	if now-last < int64(sayEvery) || !m.saidAt.CompareAndSwap(last, now) {
+		return
+	}
+	m.unsaid.Add(-n)
+	m.logger.Warn("Messages are turned away before they are read; their senders are told to try again. Nothing that was acknowledged is touched",
+		zap.String("reason", string(why)), zap.Int64("messages", n), zap.Int("max_in_flight", m.gate.max))
+}
+
+// retryAfter is when a sender over HTTP should come again, in seconds.
+const retryAfter = "1"
+
+// GetHTTPHandler implements extensionmiddleware.HTTPServer.
+func (m *middleware) GetHTTPHandler(context.Context) (extensionmiddleware.WrapHTTPHandlerFunc, error) {
+	return func(_ context.Context, base http.Handler) (http.Handler, error) {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if why := m.gate.enter(); why != admitted {
+				m.turnAway(r.Context(), why)
+				w.Header().Set("Retry-After", retryAfter)
+				http.Error(w, "the collector is busy, try again", http.StatusServiceUnavailable)
+				return
+			}
+			answer := &answerWriter{ResponseWriter: w}
+			how := neither // if the handler panics
+			defer func() { m.gate.leave(how) }()
+			base.ServeHTTP(answer, r)
+			how = answer.outcome()
+		}), nil
+	}, nil
+}
+
+// answerWriter remembers the status of an answer.
+type answerWriter struct {
+	http.ResponseWriter
+	status int
+}
+
+func (w *answerWriter) WriteHeader(code int) {
+	if w.status == 0 {
+		w.status = code
+	}
+	w.ResponseWriter.WriteHeader(code)
+}
+
+func (w *answerWriter) Write(p []byte) (int, error) {
+	if w.status == 0 {
+		w.status = http.StatusOK
+	}
+	return w.ResponseWriter.Write(p) //nolint:wrapcheck // it stands for it
+}
+
+// Unwrap lets http.ResponseController reach what is behind.
+func (w *answerWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+func (w *answerWriter) outcome() outcome {
+	switch w.status {
+	case 0, http.StatusOK:
+		return taken
+	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
+		return refused
+	default:
+		return neither
+	}
+}
+
+// visit is a gRPC message on its way.
+type visit struct{ how atomic.Int64 }
+
+type visitKey struct{}
+
+// GetGRPCServerOptions implements extensionmiddleware.GRPCServer. The tap is asked when the
+// headers of a message have arrived and its body has not been read; an interceptor would
+// be asked when it is decoded.
+func (m *middleware) GetGRPCServerOptions(context.Context) ([]grpc.ServerOption, error) {
+	return []grpc.ServerOption{
+		grpc.InTapHandle(func(ctx context.Context, _ *tap.Info) (context.Context, error) {
+			if why := m.gate.enter(); why != admitted {
+				m.turnAway(ctx, why)
+				return ctx, status.Error(codes.Unavailable, "the collector is busy, try again") //nolint:wrapcheck // what goes to the sender
+			}
+			v := &visit{}
+			v.how.Store(int64(neither))
+			// The stream's end cancels its context, whatever ends it.
+			context.AfterFunc(ctx, func() { m.gate.leave(outcome(v.how.Load())) })
+			return context.WithValue(ctx, visitKey{}, v), nil
+		}),
+		grpc.ChainUnaryInterceptor(func(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+			answer, err := handler(ctx, request)
+			if v, ok := ctx.Value(visitKey{}).(*visit); ok {
+				switch status.Code(err) { //nolint:exhaustive // the others say nothing
+				case codes.OK:
+					v.how.Store(int64(taken))
+				case codes.Unavailable, codes.ResourceExhausted:
+					v.how.Store(int64(refused))
+				}
+			}
+			return answer, err
+		}),
+	}, nil
+}
