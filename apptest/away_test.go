@@ -63,7 +63,7 @@ extensions:
     http: {endpoint: %q, status: {enabled: true, path: /status}}
     component_health: {include_recoverable_errors: true, recovery_duration: 1s}
 service:
-  extensions: [health_check, retryledger_doors, retryledger_store, retryledger_attribution, retryledger_api, retryledger_alerts, retryledger_console]
+  extensions: [health_check, retryledger_admission, retryledger_doors, retryledger_store, retryledger_attribution, retryledger_api, retryledger_alerts, retryledger_console]
   telemetry:
     metrics:
       level: normal
