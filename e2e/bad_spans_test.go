@@ -285,6 +285,10 @@ func TestABadSpanNeverHarmsItsBatchMates(t *testing.T) {
 		assert.EqualValues(t, 4000, ids)
 		assert.EqualValues(t, 4000-998, others, "two of the names are resolve and fetch {id}")
 	})
+	// None of these can be replayed, and the collector says so.
+	said := place.Retryledger(t, "deadletter", "replay", "--data-dir", place.Data)
+	assert.Contains(t, said, "0 rows replayed")
+	assert.Contains(t, said, "Left there")
 	d.Stop()
 }
 

@@ -108,6 +108,7 @@ func (e *ledgerExporter) start(ctx context.Context, host component.Host) error {
 		GroupWindow:   e.cfg.Journal.GroupWindow,
 		SetAsideBytes: e.cfg.DeadLetters.MaxSizeMiB * mib,
 		Damage:        e.damaged,
+		GaveUp:        e.gaveUp,
 		Now:           e.now,
 	})
 	if err != nil {
@@ -302,6 +303,13 @@ func (e *ledgerExporter) damaged(d journal.Damage) {
 		e.telemetry.addLostLetters(1, "unwritten")
 		e.logger.Error("The dead letters could not be written", zap.Error(err))
 	}
+}
+
+// gaveUp is told of a damaged segment that is kept no longer.
+func (e *ledgerExporter) gaveUp(segment string, bytes int64) {
+	e.telemetry.addLostLetters(1, "set_aside")
+	e.logger.Warn("A damaged segment of the journal was removed for newer ones; dead_letters::max_size_mib says how much is kept",
+		zap.String("segment", segment), zap.Int64("bytes", bytes))
 }
 
 // lookForReplay is the time between two looks for a request to replay dead letters.

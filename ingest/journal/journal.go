@@ -65,6 +65,9 @@ type Options struct {
 	// Damage, if not nil, is told of each stretch of bytes that was passed
 	// over, from the goroutine that calls Next.
 	Damage func(Damage)
+	// GaveUp, if not nil, is told of each segment that is removed from those set aside,
+	// because of their bound. It must not call the journal.
+	GaveUp func(segment string, bytes int64)
 
 	Now  func() time.Time // nil: time.Now
 	Rand io.Reader        // nil: crypto/rand

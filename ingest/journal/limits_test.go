@@ -131,6 +131,46 @@ func TestDamageIsReportedAndItsSegmentKept(t *testing.T) {
 	require.Equal(t, raw, aside)
 }
 
+// Damaged segments are kept within a bound, and what goes for newer ones is told.
+func TestSegmentsSetAsideAreBounded(t *testing.T) {
+	opts := options(t.TempDir())
+	opts.SegmentBytes, opts.SetAsideBytes = 1, 1500 // a segment for each record
+	damaged, gone := map[string]bool{}, map[string]int64{}
+	opts.GaveUp = func(segment string, bytes int64) { gone[segment] = bytes }
+	opts.Damage = func(d journal.Damage) { damaged[d.Segment] = true }
+	j, err := journal.Open(opts)
+	require.NoError(t, err)
+	for range 5 {
+		require.NoError(t, j.Append(t.Context(), plainSpans(20)))
+	}
+	require.NoError(t, j.Close())
+	for _, file := range segmentFiles(t, opts.Dir) {
+		raw, err := os.ReadFile(file)
+		require.NoError(t, err)
+		raw[len(raw)-1] ^= 1
+		raw = append(raw, "more"...) // or it would be a torn end
+		require.NoError(t, os.WriteFile(file, raw, 0o600))
+	}
+	j, err = journal.Open(opts)
+	require.NoError(t, err)
+	n, _ := count(t, j)
+	require.Zero(t, n)
+	require.NoError(t, j.Close())
+	require.Len(t, damaged, 5)
+	kept, err := os.ReadDir(filepath.Join(opts.Dir, "set-aside"))
+	require.NoError(t, err)
+	require.NotEmpty(t, kept)
+	total := int64(0)
+	for _, e := range kept {
+		require.NotContains(t, gone, e.Name())
+		info, err := e.Info()
+		require.NoError(t, err)
+		total += info.Size()
+	}
+	require.LessOrEqual(t, total, opts.SetAsideBytes)
+	require.Len(t, gone, 5-len(kept))
+}
+
 func TestRowsOfANewerReleaseAreSetAside(t *testing.T) {
 	opts := options(t.TempDir())
 	j, err := journal.Open(opts)

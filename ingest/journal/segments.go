@@ -215,6 +215,9 @@ func (j *Journal) putAside(path string, s *segment) error {
 		info, err := e.Info()
 		if err == nil && os.Remove(filepath.Join(dir, e.Name())) == nil {
 			j.setAside -= info.Size()
+			if j.opts.GaveUp != nil {
+				j.opts.GaveUp(e.Name(), info.Size())
+			}
 		}
 	}
 	return nil
