@@ -90,6 +90,9 @@ func newNode(ctx context.Context, c *cluster, i int, ports []string, password st
 			"--set=extensions.retryledger_store.username=retryledger",
 			"--set=extensions.retryledger_store.password=${env:APPTEST_PASSWORD}",
 			"--set=exporters.retryledger.journal.directory="+filepath.Join(journal.folder, "journal"),
+			// A long soak asks for everything at once.
+			"--set=extensions.retryledger_api.query_timeout=3m",
+			"--set=extensions.retryledger_api.write_timeout=4m",
 			"--set=exporters.retryledger.journal.segment_size_mib=1",
 			"--set=exporters.retryledger.journal.max_size_mib=8",
 			"--set=exporters.retryledger.journal.min_free_disk_mib=4",
@@ -103,6 +106,27 @@ func newNode(ctx context.Context, c *cluster, i int, ports []string, password st
 		return nil, err
 	}
 	return n, nil
+}
+
+// spans lists the spans that the store holds, trace id and span id in hexadecimal, sorted.
+func (c *cluster) spans(ctx context.Context) (_ []string, err error) {
+	rows, err := c.store.Query(ctx, "SELECT DISTINCT concat(lower(hex(trace_id)), lower(hex(span_id))) FROM spans ORDER BY 1")
+	if err != nil {
+		return nil, fmt.Errorf("list the spans of the store: %w", err)
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	var held []string
+	for rows.Next() {
+		var span string
+		if err := rows.Scan(&span); err != nil {
+			return nil, fmt.Errorf("list the spans of the store: %w", err)
+		}
+		held = append(held, span)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, fmt.Errorf("list the spans of the store: %w", err)
+	}
+	return held, nil
 }
 
 // close ends everything that still runs and gives back the disks.

@@ -62,6 +62,10 @@ func migrations() ([]migration, error) {
 		if err != nil {
 			return err
 		}
+		if n := len(list); n > 0 && list[n-1].version == version {
+			// A store that has recorded one of them would never get the other.
+			return fmt.Errorf("%s and %s.sql have one version", entry.Name(), list[n-1].name)
+		}
 		list = append(list, migration{version, strings.TrimSuffix(entry.Name(), ".sql"), string(text)})
 		return nil
 	})

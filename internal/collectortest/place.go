@@ -49,7 +49,7 @@ var ErrNotYet = errors.New("not yet")
 
 // Get asks the API and decodes the answer into out.
 func (p Place) Get(ctx context.Context, path string, out any) error {
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, 4*time.Minute)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.API+path, http.NoBody)
 	if err != nil {
