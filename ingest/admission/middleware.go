@@ -60,6 +60,7 @@ type middleware struct {
 	gate   *gate
 	now    func() time.Time
 	logger *zap.Logger
+	unread *unread
 	turned metric.Int64Counter
 	saidAt atomic.Int64 // when the log last said that messages are turned away, in Unix nanoseconds
 	unsaid atomic.Int64 // messages since
@@ -73,6 +74,9 @@ var (
 func newMiddleware(c *Config, settings component.TelemetrySettings, now func() time.Time) (*middleware, error) {
 	m := &middleware{gate: newGate(c.MaxInFlight, now), now: now, logger: settings.Logger}
 	var err error
+	if m.unread, err = newUnread(settings, now); err != nil {
+		return nil, err
+	}
 	m.turned, err = settings.MeterProvider.Meter(scopeName).Int64Counter("retryledger_admission_messages_refused",
 		metric.WithUnit("{message}"), metric.WithDescription("Messages that were turned away before they were read, by reason; senders are told to try again."))
 	if err != nil {
@@ -115,6 +119,7 @@ func (m *middleware) GetHTTPHandler(context.Context) (extensionmiddleware.WrapHT
 			defer func() { m.gate.leave(how) }()
 			base.ServeHTTP(answer, r)
 			how = answer.outcome()
+			m.unread.answered(r, answer.status)
 		}), nil
 	}, nil
 }
@@ -163,6 +168,7 @@ type visitKey struct{}
 // be asked when it is decoded.
 func (m *middleware) GetGRPCServerOptions(context.Context) ([]grpc.ServerOption, error) {
 	return []grpc.ServerOption{
+		grpc.StatsHandler(m.unread),
 		grpc.InTapHandle(func(ctx context.Context, _ *tap.Info) (context.Context, error) {
 			if why := m.gate.enter(); why != admitted {
 				m.turnAway(ctx, why)
@@ -175,6 +181,9 @@ func (m *middleware) GetGRPCServerOptions(context.Context) ([]grpc.ServerOption,
 			return context.WithValue(ctx, visitKey{}, v), nil
 		}),
 		grpc.ChainUnaryInterceptor(func(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+			if c, ok := ctx.Value(callKey{}).(*call); ok {
+				c.reached.Store(true)
+			}
 			answer, err := handler(ctx, request)
 			if v, ok := ctx.Value(visitKey{}).(*visit); ok {
 				switch status.Code(err) { //nolint:exhaustive // the others say nothing
