@@ -16,6 +16,15 @@ import (
 	"github.com/retryledger/retryledger/internal/engine/enginetest"
 )
 
+// Of two migrations of one version, a store that one of them brought there lacks the other.
+func TestEachVersionIsOneMigration(t *testing.T) {
+	list, err := migrations()
+	require.NoError(t, err)
+	for i, m := range list {
+		assert.Equal(t, i+1, m.version, m.name)
+	}
+}
+
 func TestCollectorsMigrateAtOnce(t *testing.T) {
 	db := enginetest.Database(t)
 	var wg sync.WaitGroup

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ClickHouse/clickhouse-go/v2"
 	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -140,4 +141,85 @@ func TestUpgradeKeepsTheNamesOfInserts(t *testing.T) {
 	require.NoError(t, err)
 	assert.Len(t, found[id].Spans, 3)
 	assert.Len(t, found[id].Inserts, 3)
+}
+
+// columnsOf are those of the columns that a table of an earlier version has.
+func columnsOf[R any](t *testing.T, conn driver.Conn, table string, columns []column[R]) []column[R] {
+	t.Helper()
+	var names []string
+	require.NoError(t, conn.QueryRow(t.Context(), "SELECT groupArray(name) FROM system.columns WHERE database = currentDatabase() AND table = ?", table).Scan(&names))
+	return slices.DeleteFunc(slices.Clone(columns), func(c column[R]) bool { return !slices.Contains(names, c.name) })
+}
+
+// answers are hashes of what the views say, by view, but for when it was written.
+func answers(t *testing.T, conn driver.Conn) map[string]string {
+	t.Helper()
+	said := map[string]string{}
+	for name := range views() {
+		var rows, hash uint64
+		require.NoError(t, conn.QueryRow(t.Context(), "SELECT count(), groupBitXor(cityHash64(formatRow('JSONEachRow', *))) FROM "+name).Scan(&rows, &hash))
+		said[name] = fmt.Sprint(rows, " rows ", hash)
+	}
+	return said
+}
+
+// A store of every earlier version of the schema, with rows in it, is brought up to date
+// by two collectors that start at once, and then answers what a new one answers.
+func TestUpgradeFromEveryVersion(t *testing.T) {
+	received := time.Now().Add(-time.Hour).Truncate(time.Second).UnixNano()
+	row := func(trace int) LedgerRow {
+		r := ledgerRow(trace, received-int64(time.Minute), 3)
+		r.LastReceivedNs = received
+		r.Operations = []OperationRow{{Run: 1, Index: 4, Step: "resolve", Outcome: "failed_without_retry", Limit: 3, EndNs: r.LastEndNs, CountsInStep: true}}
+		r.Violations = []ViolationRow{{Run: 1, Node: "rank", Key: "k", Direction: "input", Count: 2, TimeNs: r.LastEndNs}}
+		return r
+	}
+	rows := []LedgerRow{row(1), row(2)}
+	span := plainSpan(1)
+	span.ReceivedNs, span.CostUSD = received, 0.5 // not a number equals nothing
+	fresh := enginetest.Database(t)
+	require.NoError(t, Migrate(t.Context(), fresh.Conn, MigrateOptions{}))
+	require.NoError(t, InsertLedger(t.Context(), fresh.Conn, rows))
+	want := answers(t, fresh.Conn)
+	require.Len(t, want, 5)
+	wantTraces, err := LedgerOfTraces(t.Context(), fresh.Conn, []TraceID{rows[0].TraceID, rows[1].TraceID})
+	require.NoError(t, err)
+
+	for version := 1; version < Version(); version++ {
+		t.Run(fmt.Sprint(version), func(t *testing.T) {
+			db := enginetest.Database(t)
+			require.NoError(t, db.Conn.Exec(t.Context(), createMigrations))
+			for _, s := range statementsFrom(t, 0, version) {
+				require.NoError(t, db.Conn.Exec(t.Context(), s))
+			}
+			for v := 1; v <= version; v++ {
+				require.NoError(t, db.Conn.Exec(t.Context(), "INSERT INTO schema_migrations (version, name) VALUES (?, 'earlier')", uint32(v)))
+			}
+			require.NoError(t, insert(t.Context(), db.Conn, "run_keys", keyColumns, keysOf([]Span{span})))
+			require.NoError(t, insert(t.Context(), db.Conn, "spans", columnsOf(t, db.Conn, "spans", spanColumns), []Span{span}))
+			if version >= 2 {
+				require.NoError(t, insert(t.Context(), db.Conn, "ledger", columnsOf(t, db.Conn, "ledger", ledgerColumns), rows))
+			}
+
+			errs := make(chan error, 2)
+			for range 2 {
+				conn, err := clickhouse.Open(db.Options)
+				require.NoError(t, err)
+				t.Cleanup(func() { _ = conn.Close() })
+				go func() { errs <- Migrate(t.Context(), conn, MigrateOptions{}) }()
+			}
+			require.NoError(t, <-errs)
+			require.NoError(t, <-errs)
+
+			found, err := SpansOfTraces(t.Context(), db.Conn, []TraceID{span.TraceID}, 10)
+			require.NoError(t, err)
+			require.Equal(t, []Span{span}, found[span.TraceID].Spans)
+			if version >= 2 {
+				require.Equal(t, want, answers(t, db.Conn))
+				traces, err := LedgerOfTraces(t.Context(), db.Conn, []TraceID{rows[0].TraceID, rows[1].TraceID})
+				require.NoError(t, err)
+				require.Equal(t, wantTraces, traces)
+			}
+		})
+	}
 }
