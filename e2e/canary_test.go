@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/ClickHouse/clickhouse-go/v2"
+	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/pdata/pcommon"
@@ -218,11 +219,25 @@ func TestNoPromptAndNoSecretIsKept(t *testing.T) {
 	assert.GreaterOrEqual(t, rows, 100)
 }
 
-// assertNotInTables looks at every row of every table of the ledger.
-func assertNotInTables(t *testing.T, address, password string) {
+// execOn runs a statement in the ledger's database of an engine.
+func execOn(t *testing.T, address, password, statement string) {
+	t.Helper()
+	conn := ledgerOn(t, address, password)
+	require.NoError(t, conn.Exec(t.Context(), statement))
+	require.NoError(t, conn.Close())
+}
+
+func ledgerOn(t *testing.T, address, password string) driver.Conn {
 	t.Helper()
 	conn, err := clickhouse.Open(&clickhouse.Options{Addr: []string{address}, Auth: clickhouse.Auth{Database: "retryledger", Username: "retryledger", Password: password}})
 	require.NoError(t, err)
+	return conn
+}
+
+// assertNotInTables looks at every row of every table of the ledger.
+func assertNotInTables(t *testing.T, address, password string) {
+	t.Helper()
+	conn := ledgerOn(t, address, password)
 	defer func() { require.NoError(t, conn.Close()) }()
 	var tables []string
 	require.NoError(t, conn.QueryRow(t.Context(), "SELECT groupArray(name) FROM system.tables WHERE database = 'retryledger' AND engine NOT LIKE '%View'").Scan(&tables))

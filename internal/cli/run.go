@@ -67,7 +67,8 @@ func newRoot(env Environment) *cobra.Command {
 "top", "runs", "run", "alerts", "gate", "breakers", "demo" and "rules replay" ask a
 running collector (go run ./cmd/collector).
 "account" reads files of OTLP spans, "rules" checks and tests alert rules, "dashboards" brings
-dashboards into Grafana; they need no collector. "deadletter" reads the folder of a collector.
+dashboards into Grafana; they need no collector. "deadletter" and "store" work on the
+folder of a collector on this machine.
 
 ` + exitCodes,
 		Version:       env.Version,
@@ -81,6 +82,6 @@ dashboards into Grafana; they need no collector. "deadletter" reads the folder o
 	var server serverFlags
 	addServerFlags(root.PersistentFlags(), &server)
 	root.AddCommand(newTop(env, &server), newRuns(env, &server), newRun(env, &server), newDemo(env, &server), newAccount(env), newRules(env, &server), newAlerts(env, &server),
-		newGate(env, &server), newBreakers(env, &server), newDashboards(env), newDeadletter(env))
+		newGate(env, &server), newBreakers(env, &server), newDashboards(env), newDeadletter(env), newStore(env))
 	return root
 }

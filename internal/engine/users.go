@@ -160,6 +160,12 @@ func serverConfig(o Options, d layout) []byte {
 	// Without, whoever may create a table may create one on any file of the
 	// machine: the engine File needs no grant of FILE.
 	b.WriteString("<access_control_improvements><table_engines_require_grant>true</table_engines_require_grant></access_control_improvements>\n")
+	// BACKUP and RESTORE reach this folder and no other.
+	fmt.Fprintf(&b, "<backups>")
+	el("allowed_path", d.backups)
+	el("allow_concurrent_backups", "0")
+	el("allow_concurrent_restores", "0")
+	b.WriteString("</backups>\n")
 	el("max_server_memory_usage", o.MemoryLimit)
 	el("mark_cache_size", o.MemoryLimit/8)
 	el("index_mark_cache_size", o.MemoryLimit/32)
@@ -194,7 +200,7 @@ func serverConfig(o Options, d layout) []byte {
 
 // layout names the files of a data folder.
 type layout struct {
-	dir, store, lock                              string
+	dir, store, backups, lock                     string
 	configXML, usersXML, hostJSON                 string
 	logDir, engineLog, engineErrLog, hostLog, pwd string
 }
@@ -202,7 +208,7 @@ type layout struct {
 func layoutOf(dir string) layout {
 	j := func(e ...string) string { return filepath.Join(append([]string{dir}, e...)...) }
 	return layout{
-		dir: dir, store: j("store"), lock: j("lock"), pwd: j(PasswordFile),
+		dir: dir, store: j("store"), backups: j(BackupFolder), lock: j("lock"), pwd: j(PasswordFile),
 		configXML: j("config.xml"), usersXML: j("users.xml"), hostJSON: j("host.json"),
 		logDir: j("log"), engineLog: j("log", "engine.log"), engineErrLog: j("log", "engine.err.log"), hostLog: j("log", "host.log"),
 	}
