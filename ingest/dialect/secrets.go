@@ -98,10 +98,8 @@ func mayHoldSecret(text string) bool {
 	}
 	for i := range len(text) {
 		switch c := text[i]; c {
-		case '=':
-			return true
-		case ':':
-			if strings.HasPrefix(text[i:], "://") || endsSecretsName(text[:i]) {
+		case ':', '=':
+			if strings.HasPrefix(text[i:], "://") && strings.IndexByte(text[i:], '@') > 0 || endsSecretsName(text[:i]) {
 				return true
 			}
 		case ' ', '\t', '\n', '\r', '\f', '\v':
@@ -119,6 +117,12 @@ func mayHoldSecret(text string) bool {
 	return false
 }
 
+// secretNames are the ends of the names of secrets, by their last letter.
+var secretNames = [256][]string{
+	'y': {"key"}, 'n': {"token", "authorization"}, 't': {"secret"}, 'd': {"password", "passwd", "pwd"},
+	'e': {"passphrase", "signature"}, 's': {"credentials"}, 'l': {"credential"},
+}
+
 // endsSecretsName tells whether text may end in the name of a secret, and what may stand
 // between it and its value.
 func endsSecretsName(text string) bool {
@@ -127,11 +131,10 @@ func endsSecretsName(text string) bool {
 	if text == "" {
 		return false
 	}
-	switch text[len(text)-1] | 0x20 {
-	case 'y', 'n', 't', 'd', 'e', 's': // key, token, secret, password, signature, credentials
-		return true
-	case 'l': // credential
-		return true
+	for _, name := range secretNames[text[len(text)-1]|0x20] {
+		if len(text) >= len(name) && strings.EqualFold(text[len(text)-len(name):], name) {
+			return true
+		}
 	}
 	return false
 }
