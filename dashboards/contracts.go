@@ -50,9 +50,9 @@ func completionTiles() panel {
 			"that were delivered more than once, those of them that never completed, and those with a warning.",
 		grain: grainRun, definition: "accounting.md#completion-of-a-run", empty: noRunEnded,
 		draws: tiles(),
-		queries: []query{newQuery("A", asTable, `SELECT countIf(completion = 'incomplete') AS incomplete, countIf(completion = 'failed') AS failed, countIf(completion = 'cancelled') AS cancelled,
-    countIf(completion = 'orphaned') AS orphaned, countIf(deliveries > 1) AS "delivered again", countIf(poison_pill) AS "poison pills", countIf(notEmpty(warnings)) AS "with warnings"
-FROM `+windowed("ended_runs")+`
+		queries: []query{newQuery("A", asTable, `SELECT sumIf(runs, completion = 'incomplete') AS incomplete, sumIf(runs, completion = 'failed') AS failed, sumIf(runs, completion = 'cancelled') AS cancelled,
+    sumIf(runs, completion = 'orphaned') AS orphaned, sum(resumed) AS "delivered again", sum(poison_pills) AS "poison pills", sum(warned) AS "with warnings"
+FROM `+windowed("run_counts")+`
 WHERE `+chosen(ofRuns...)+`
 HAVING count() > 0`)},
 		overrides: []override{
@@ -83,7 +83,7 @@ func completionColumns() []override {
 func completionOverTime() panel {
 	counts := make([]string, len(completions))
 	for i, c := range completions {
-		counts[i] = "countIf(completion = '" + c.name + "') AS " + c.name
+		counts[i] = "sumIf(runs, completion = '" + c.name + "') AS " + c.name
 	}
 	return panel{
 		title: "Runs by completion over time", width: 14, height: 9, unit: "short",
@@ -91,7 +91,7 @@ func completionOverTime() panel {
 		grain: grainRun, definition: "accounting.md#completion-of-a-run", empty: noRunEnded,
 		draws: bars(),
 		queries: []query{newQuery("A", asTimeSeries, withBucket+"SELECT "+bucket+" AS time,\n    "+strings.Join(counts, ",\n    ")+
-			"\nFROM "+windowed("ended_runs")+"\nWHERE "+chosen(ofRuns...)+"\nGROUP BY time\nORDER BY time")},
+			"\nFROM "+windowed("run_counts")+"\nWHERE "+chosen(ofRuns...)+"\nGROUP BY time\nORDER BY time")},
 		overrides: completionColumns(),
 	}
 }
@@ -103,8 +103,9 @@ func completionShares() panel {
 			"Click a state to see its runs.",
 		grain: grainRun, definition: "accounting.md#completion-of-a-run", empty: noRunEnded,
 		draws: list(),
-		queries: []query{newQuery("A", asTable, `SELECT toString(completion) AS completion, count() AS runs, count() / sum(count()) OVER () AS share, if(max(quarantined), 'in quarantine', '') AS quarantine
-FROM `+windowed("ended_runs")+`
+		queries: []query{newQuery("A", asTable, `SELECT toString(completion) AS completion, sum(counts.runs) AS runs, sum(counts.runs) / sum(sum(counts.runs)) OVER () AS share,
+    if(sum(counts.quarantined) > 0, 'in quarantine', '') AS quarantine
+FROM `+windowed("run_counts")+` AS counts
 WHERE `+chosen(ofRuns...)+`
 GROUP BY completion
 ORDER BY runs DESC, completion`)},
@@ -132,12 +133,13 @@ GROUP BY node, key, direction, service
 ORDER BY violations DESC, node, key, direction, service LIMIT 100`)},
 		overrides: []override{
 			column("node", linked("Look at this step", to(uidStep, "service", "service", "step", "node")), wide(110)),
-			column("direction", wide(85)),
-			column("service", wide(110)),
-			column("violations", gauge(), coloured(colourFailed), wide(110)),
-			column("runs", wide(65)),
-			column("last", atSeconds(), wide(160)),
-			column("last_run", named("last run"), toRun("last_run"), with("noValue", "of no run"), wide(280)),
+			column("key", wide(130)),
+			column("direction", wide(80)),
+			column("service", wide(105)),
+			column("violations", gauge(), coloured(colourFailed), wide(100)),
+			column("runs", wide(55)),
+			column("last", atSeconds(), wide(155)),
+			column("last_run", named("last run"), toRun("last_run"), with("noValue", "of no run")),
 		},
 	}
 }
@@ -164,7 +166,7 @@ func unfinishedSteps() panel {
     max(time) AS last, argMax(run_id, (end_bounded_ns, run_id)) AS last_run
 FROM (
     SELECT service, quarantined, time, run_id, end_bounded_ns, unfinished_steps
-    FROM `+windowed("ended_runs")+`
+    FROM `+windowed("noted_runs")+`
     WHERE `+chosen(ofRuns...)+`
 )
 ARRAY JOIN unfinished_steps AS step
@@ -188,8 +190,9 @@ func redelivered() panel {
 			"A run that was delivered often without completing is a poison pill.",
 		grain: grainRun, definition: "accounting.md#completion-of-a-run", empty: noRunEnded,
 		draws: list(),
-		queries: []query{newQuery("A", asTable, `SELECT deliveries, count() AS runs, countIf(completion = 'complete') AS complete, countIf(quarantined) AS quarantined, countIf(poison_pill) AS poison_pills
-FROM `+windowed("ended_runs")+`
+		queries: []query{newQuery("A", asTable, `SELECT deliveries, sum(counts.runs) AS runs, sumIf(counts.runs, completion = 'complete') AS complete, sum(counts.quarantined) AS quarantined,
+    sum(counts.poison_pills) AS poison_pills
+FROM `+windowed("run_counts")+` AS counts
 WHERE `+chosen(ofRuns...)+`
 GROUP BY deliveries
 ORDER BY deliveries LIMIT 100`)},
@@ -211,7 +214,7 @@ func orphans() panel {
 		grain: grainRun, definition: "accounting.md#completion-of-a-run", empty: "No orphaned run and no span without its parent in this range",
 		draws: list(),
 		queries: []query{newQuery("A", asTable, `SELECT time, run_id, `+stated("service")+` AS service, completion, outcome, orphan_spans, spans, arrayStringConcat(unfinished_steps, ', ') AS unfinished, deliveries
-FROM `+windowed("ended_runs")+`
+FROM `+windowed("noted_runs")+`
 WHERE (completion = 'orphaned' OR orphan_spans > 0) AND `+chosen(ofRuns...)+`
 ORDER BY end_bounded_ns DESC, trace_key DESC, run_id DESC LIMIT 100`)},
 		overrides: []override{
@@ -234,7 +237,7 @@ func poisonPills() panel {
 		grain: grainRun, definition: "accounting.md#completion-of-a-run", empty: "No poison pill in this range",
 		draws: list(),
 		queries: []query{newQuery("A", asTable, `SELECT run_id, `+stated("service")+` AS service, deliveries, completion, arrayStringConcat(unfinished_steps, ', ') AS unfinished
-FROM `+windowed("ended_runs")+`
+FROM `+windowed("noted_runs")+`
 WHERE poison_pill AND `+chosen(ofRuns...)+`
 ORDER BY deliveries DESC, end_bounded_ns DESC, trace_key DESC, run_id DESC LIMIT 100`)},
 		overrides: []override{
@@ -255,7 +258,7 @@ func warned() panel {
 		queries: []query{newQuery("A", asTable, `SELECT warning, `+stated("service")+` AS service, count() AS runs, argMax(run_id, (end_bounded_ns, run_id)) AS last_run
 FROM (
     SELECT service, run_id, end_bounded_ns, warnings
-    FROM `+windowed("ended_runs")+`
+    FROM `+windowed("noted_runs")+`
     WHERE `+chosen(ofRuns...)+`
 )
 ARRAY JOIN warnings AS warning

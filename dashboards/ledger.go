@@ -211,7 +211,7 @@ func layersHidden() panel {
 	columns := make([]string, len(layers))
 	overrides := layerColumns()
 	for i, l := range layers {
-		columns[i] = fmt.Sprintf("avg(hides_%s) AS %q", l.name, l.name)
+		columns[i] = fmt.Sprintf("sum(hides_%s) / of_steps AS %q", l.name, l.name)
 		overrides[i].properties = []dashboard.DynamicConfigValue{inUnit("percentunit"), with("decimals", 0), wide(95)}
 	}
 	return panel{
@@ -220,10 +220,10 @@ func layersHidden() panel {
 			"100 % in a column means that this instrumentation never shows the layer; docs/dialects.md says which other one does.",
 		grain: grainStep, definition: "accounting.md#evidence", empty: "No run ended in this range",
 		draws: list(),
-		queries: []query{newQuery("A", asTable, "SELECT if(instrumentation = '', 'none of those known', instrumentation) AS instrumentation, steps, "+quotedNames()+`
+		queries: []query{newQuery("A", asTable, "SELECT if(instrumentation = '', 'none of those known', toString(instrumentation)) AS instrumentation, of_steps AS steps, "+quotedNames()+`
 FROM (
-    SELECT instrumentation, count() AS steps, `+strings.Join(columns, ", ")+`
-    FROM `+windowed("step_accounts")+`
+    SELECT instrumentation, sum(counts.steps) AS of_steps, `+strings.Join(columns, ", ")+`
+    FROM `+windowed("step_accounts")+` AS counts
     WHERE `+chosen(ofRuns...)+`
     GROUP BY instrumentation
 )

@@ -64,7 +64,7 @@ func resultShares() string {
 }
 
 func requestTiles() panel {
-	overrides := append([]override{column("requests", coloured(colourPlain), inUnit("short"), with("decimals", 0))}, resultColumns()...)
+	overrides := append([]override{column("requests", coloured(colourPlain), inUnit("short"))}, resultColumns()...)
 	return panel{
 		title: "How requests to providers ended", width: 13, height: 4, unit: "percentunit",
 		says: "Requests that really went out, retries among them, each once. A server error is a status 500 to 599, or an error that says so; " +
@@ -127,7 +127,7 @@ func serverErrorShare() panel {
 		says: "Of the requests of each interval, those that the provider failed to serve. The line is 15 %: above it, within 30 seconds and of 20 requests at least, a breaker opens. " +
 			"Intervals here may be longer than that.",
 		grain: grainRequest, definition: "signals.md#server_error_ratio", empty: sendRequests,
-		draws:   withLines(lines(), serverErrorThresholds()).ColorScheme(classic()).DisplayName("${__field.labels.provider}").AxisSoftMax(0.2),
+		draws:   withLines(lines(), serverErrorThresholds()).ColorScheme(classic()).FillOpacity(0).DisplayName("${__field.labels.provider}").AxisSoftMax(0.2),
 		queries: []query{shareByProvider("server_errors", "server errors")},
 	}
 }
@@ -137,7 +137,7 @@ func throttledShare() panel {
 		title: "Throttled (429) by provider", width: 12, height: 8, unit: "percentunit",
 		says:  "Of the requests of each interval, those that were refused for their rate. Send fewer at a time or ask for a higher limit: falling back at once moves the load elsewhere, retrying at once adds to it.",
 		grain: grainRequest, definition: "signals.md#throttled_ratio", empty: sendRequests,
-		draws:   lines().ColorScheme(classic()).DisplayName("${__field.labels.provider}").AxisSoftMax(0.2),
+		draws:   lines().ColorScheme(classic()).FillOpacity(0).DisplayName("${__field.labels.provider}").AxisSoftMax(0.2),
 		queries: []query{shareByProvider("throttled", "throttled")},
 	}
 }

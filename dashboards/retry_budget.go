@@ -36,7 +36,7 @@ func outcomeTiles() panel {
 		columns = append(columns, ratio("sum("+o.column+")", ended)+` AS "`+o.name+`"`)
 	}
 	return panel{
-		title: "How operations ended", width: 9, height: 4, unit: "percentunit",
+		title: "How operations ended", width: 8, height: 4, unit: "percentunit",
 		says: "Of the operations that ended: those that succeeded at the first try, those that succeeded only after a retry, " +
 			"by a fallback to another candidate, and those that failed, also where something handled the failure. The first two are never added up.",
 		grain: grainOperation, definition: "accounting.md#outcome-of-an-operation", empty: sendSpans,
@@ -49,12 +49,12 @@ func outcomeTiles() panel {
 
 func largestConsumer() panel {
 	return panel{
-		title: "Eats most of the budget", width: 7, height: 4, unit: "percentunit",
-		says:  "The step with the most retries over all layers, the layer with most of them, and its part of all retries. It is where to begin.",
+		title: "Eats most of the budget", width: 9, height: 4, unit: "percentunit",
+		says:  "The step with the most retries over all layers and its service, the layer with most of them, and its part of all retries. It is where to begin.",
 		grain: grainAttempt, definition: "accounting.md#layers", empty: "No retries in this range",
-		draws: tilesOf("/^(step|layer|of all retries)$/").Decimals(0),
-		queries: []query{newQuery("A", asTable, `SELECT `+stated("step")+` AS step, arrayElement([`+layerNames()+`], indexOf(by_layer, arrayMax(by_layer))) AS layer,
-    retries / sum(retries) OVER () AS "of all retries", `+stated("service")+` AS service
+		draws: tilesOf("/^(step|service|layer|of all retries)$/").Decimals(0),
+		queries: []query{newQuery("A", asTable, `SELECT `+stated("step")+` AS step, `+stated("service")+` AS service, arrayElement([`+layerNames()+`], indexOf(by_layer, arrayMax(by_layer))) AS layer,
+    retries / sum(retries) OVER () AS "of all retries"
 FROM (
     SELECT service, step, [`+strings.Join(layerSums(), ", ")+`] AS by_layer, arraySum(by_layer) AS retries
     FROM `+windowed("usage")+`
@@ -65,6 +65,7 @@ WHERE retries > 0
 ORDER BY retries DESC, service, step LIMIT 1`)},
 		overrides: []override{
 			column("step", coloured(colourBreach), toStep()),
+			column("service", coloured(colourPlain)),
 			column("layer", coloured(colourPlain)),
 			column("of all retries", coloured(colourPlain)),
 		},
@@ -90,7 +91,7 @@ func sumsByLayer() string {
 
 func retryShareNow() panel {
 	return panel{
-		title: "Retries ÷ operations", width: 4, height: 4, unit: "percentunit",
+		title: "Retries ÷ operations", width: 3, height: 4, unit: "percentunit",
 		says: "Retries of all layers for each operation. Up to 10 % is the usual budget of traffic; above 20 % retries are a load of their own. " +
 			"Layers that an instrumentation hides are not in it.",
 		grain: grainMixed, definition: "accounting.md#budget", empty: sendSpans,
@@ -172,19 +173,19 @@ FROM (
 )
 ORDER BY ifNull(retries, 0) DESC, wasted_s DESC, service, step LIMIT 100`)},
 		overrides: append(hiddenLayers(),
-			column("step", toStep(), wide(150)),
-			column("service", wide(140)),
+			column("step", toStep(), wide(140)),
+			column("service", wide(125)),
 			column("retries", nothing(), wide(70)),
-			column("share", inUnit("percentunit"), with("decimals", 0), with("min", 0), with("max", 1), nothing(), gauge(), wide(120)),
-			column("fallbacks", wide(75)),
+			column("share", inUnit("percentunit"), with("decimals", 0), with("min", 0), with("max", 1), nothing(), gauge(), wide(88)),
+			column("fallbacks", wide(77)),
 			column("operations", wide(85)),
-			column("calls", wide(70)),
-			column("per_operation", append(colouredBy(retryShareThresholds()), wide(100), nothing(), named("per operation"), inUnit("percentunit"), with("decimals", 1))...),
+			column("calls", wide(60)),
+			column("per_operation", append(colouredBy(retryShareThresholds()), wide(102), nothing(), named("per operation"), inUnit("percentunit"), with("decimals", 1))...),
 			column("failed_calls", named("failed calls"), wide(85)),
-			column("wasted_tokens", named("wasted tokens"), with("noValue", "?"), wide(105)),
+			column("wasted_tokens", named("wasted tokens"), with("noValue", "?"), wide(108)),
 			column("wasted_s", named("wasted time"), inUnit("s"), wide(95)),
-			column("wasted_usd", named("wasted cost"), inUnit("currencyUSD"), nothing(), wide(85)),
-			column("at_least", named("lower bound"), with("noValue", "")),
+			column("wasted_usd", named("wasted cost"), inUnit("currencyUSD"), nothing(), wide(92)),
+			column("at_least", named("lower bound"), with("noValue", ""), wide(105)),
 		),
 	}
 }

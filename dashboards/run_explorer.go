@@ -1,6 +1,8 @@
 package dashboards
 
 import (
+	"strconv"
+
 	"github.com/grafana/grafana-foundation-sdk/go/dashboard"
 )
 
@@ -30,8 +32,20 @@ func fillRunExplorer(s *sheet) {
 
 // listedRuns keeps the runs that the variables choose; of steps those that had one of them.
 func listedRuns() string {
-	return chosen(append(ofRuns[:len(ofRuns):len(ofRuns)], "completion")...) +
-		"\n  AND $__conditionalAll(hasAny(" + namesOf("step") + ", steps), $step)"
+	return chosen(append(ofRuns[:len(ofRuns):len(ofRuns)], "completion")...) + "\n  AND " + hadStep()
+}
+
+// hadStep keeps the runs that had one of the chosen steps.
+func hadStep() string {
+	return "$__conditionalAll(hasAny(" + namesOf("step") + ", steps), $step)"
+}
+
+// mostRetries selects columns of the runs with the most retries, at least so many if there
+// are. Those with a retry are kept beside; only where they are too few are the others read.
+func mostRetries(columns, conditions string, atLeast int) string {
+	return "SELECT " + columns + "\n    FROM " + windowed("retried_runs") + "\n    WHERE " + conditions +
+		"\n    UNION ALL\n    SELECT " + columns + "\n    FROM " + windowed("ended_runs") +
+		"\n    WHERE retries = 0 AND (SELECT sum(retried) FROM " + windowed("run_counts") + " WHERE " + conditions + ") < " + strconv.Itoa(atLeast) + " AND " + conditions
 }
 
 func runTiles() panel {
@@ -41,9 +55,9 @@ func runTiles() panel {
 			"wait for a person to check a fallback's output, or were delivered again and again without completing.",
 		grain: grainRun, definition: "accounting.md#completion-of-a-run", empty: noRunEnded,
 		draws: tiles(),
-		queries: []query{newQuery("A", asTable, `SELECT count() AS runs, countIf(completion = 'complete') AS complete, countIf(quarantined) AS quarantined,
-    countIf(over_budget) AS "over budget", countIf(needs_review) AS "need review", countIf(poison_pill) AS "poison pills"
-FROM `+windowed("ended_runs")+`
+		queries: []query{newQuery("A", asTable, `SELECT sum(counts.runs) AS runs, sumIf(counts.runs, completion = 'complete') AS complete, sum(counts.quarantined) AS quarantined,
+    sum(counts.over_budget) AS "over budget", sum(counts.needs_review) AS "need review", sum(counts.poison_pills) AS "poison pills"
+FROM `+windowed("run_counts")+` AS counts
 WHERE `+listedRuns()+`
 HAVING runs > 0`)},
 		overrides: []override{
@@ -103,8 +117,10 @@ func runTable() panel {
 		queries: []query{newQuery("A", asTable, `SELECT time, run_id, `+stated("service")+` AS service, completion, outcome, retries, run_limit,
     arrayStringConcat(steps_over_budget, ', ') AS over, `+knownTokens+` AS wasted, (wasted_ms + wait_ms) / 1000 AS wasted_s,
     lasted_ms, `+traceAddress("trace_id")+` AS trace
-FROM `+windowed("ended_runs")+`
-WHERE `+listedRuns()+`
+FROM (
+    `+mostRetries("time, run_id, service, completion, outcome, retries, run_limit, steps_over_budget, wasted_tokens, wasted_unknown_calls, wasted_ms, wait_ms, lasted_ms, "+
+			"end_bounded_ns, trace_key, trace_id", listedRuns(), 200)+`
+)
 ORDER BY retries DESC, end_bounded_ns DESC, trace_key DESC, run_id DESC LIMIT 200`)},
 		overrides: []override{
 			column("time", named("ended"), atSeconds(), wide(160)),
@@ -132,7 +148,7 @@ func quarantine() panel {
 		draws: list(),
 		queries: []query{newQuery("A", asTable, `SELECT time, run_id, `+stated("service")+` AS service, completion, outcome, arrayStringConcat(unfinished_steps, ', ') AS unfinished,
     concat(toString(deliveries), if(poison_pill, ' · poison pill', '')) AS delivered, orphan_spans, retries
-FROM `+windowed("ended_runs")+`
+FROM `+windowed("noted_runs")+`
 WHERE quarantined AND `+listedRuns()+`
 ORDER BY end_bounded_ns DESC, trace_key DESC, run_id DESC LIMIT 200`)},
 		overrides: []override{
@@ -164,7 +180,7 @@ FROM run_accounts
 WHERE `+anchorOfTheRun)},
 		overrides: []override{
 			column("run_id", named("run"), wide(280)),
-			column("service", wide(180)),
+			column("service", wide(160)),
 			column("completion", append(colouredCompletion(), wide(105))...),
 			column("outcome", wide(140)),
 			column("retries", wide(75)),

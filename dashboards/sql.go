@@ -72,11 +72,13 @@ func textOf(variable string) string {
 	return "decodeURLComponent(trimBoth($retryledger_names$ ${" + variable + ":percentencode} $retryledger_names$))"
 }
 
-// theRun is the traces and the id of the run that the reader chose, both empty where
-// there is none.
+// theRun is the traces and the id of the run that the reader chose, or of that with the
+// most retries where none is chosen; both empty where there is none.
 func theRun() string {
-	return "(\n    SELECT argMax((trace_ids, run_id), preference)\n    FROM run_named(run = " + textOf(runVariable) +
-		",\n        since_ns = " + since + ", until_ns = " + until + ")\n    WHERE " + chosen(ofRuns...) + "\n)"
+	return "(\n    SELECT argMax((trace_ids, run_id), preference)\n    FROM (\n    SELECT trace_ids, run_id, preference\n    FROM run_named(run = " + textOf(runVariable) +
+		",\n        since_ns = " + since + ", until_ns = " + until + ")\n    WHERE " + chosen(ofRuns...) +
+		"\n    UNION ALL\n    SELECT trace_ids, run_id, (retries, end_bounded_ns, trace_key, run_id)\n    FROM " + windowed("most_retried_runs") +
+		"\n    WHERE " + textOf(runVariable) + " = '' AND " + chosen(ofRuns...) + "\n    )\n)"
 }
 
 // ofRuns are the variables that filter everything about runs, ofSteps also steps.

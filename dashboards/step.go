@@ -20,6 +20,7 @@ func fillStep(s *sheet) {
 	s.line(timeoutTiles())
 	s.line(durations(), versionsCompared())
 	s.line(outcomesOverTime(), retriesOverTime())
+	s.line(runsOfStep())
 }
 
 func yieldByAttempt() panel {
@@ -28,7 +29,7 @@ func yieldByAttempt() panel {
 		says: "Of the first, second, third … attempts that were made, those that succeeded: of model calls, and of executions of the step. " +
 			"Where the yield falls to nothing, the limit should be.",
 		grain: grainAttempt, definition: "accounting.md#futility", empty: sendSpans,
-		draws: stackedBars("attempt").Orientation("vertical").Stacking("none").Max(1).Decimals(0),
+		draws: stackedBars("attempt").Orientation("vertical").Stacking("none").ShowValue("never").Max(1).Decimals(0),
 		queries: []query{newQuery("A", asTable, `SELECT toString(ordinal) AS attempt,
     `+ratio("sumIf(attempts, grain = 'call' AND ending = 'succeeded')", "sumIf(attempts, grain = 'call')")+` AS "model calls",
     `+ratio("sumIf(attempts, grain = 'execution' AND ending = 'succeeded')", "sumIf(attempts, grain = 'execution')")+` AS "executions"
@@ -47,7 +48,7 @@ func executionsPerRun() panel {
 		says:  "How many runs executed the step once, twice, and so on: repeats by the engine, by the graph and by whoever took the run up again, and visits of a loop.",
 		grain: grainStep, definition: "accounting.md#layers", empty: "No run ended in this range",
 		draws: stackedBars("executions").Orientation("vertical"),
-		queries: []query{newQuery("A", asTable, `SELECT if(n >= 12, '12 and more', toString(n)) AS executions, sum(counted) AS "runs"
+		queries: []query{newQuery("A", asTable, `SELECT if(n >= 12, '12+', toString(n)) AS executions, sum(counted) AS "runs"
 FROM (
     SELECT least(counts.executions, 12) AS n, counts.runs AS counted
     FROM `+windowed("step_counts")+` AS counts
@@ -156,7 +157,7 @@ func durations() panel {
 		title: "How long model calls take", width: 10, height: 9, unit: "short",
 		says:  "Calls by the power of two that they took at most, in milliseconds: those that succeeded and those that failed. Failures to the right of all successes would be cut off by a timeout.",
 		grain: grainCall, definition: "dashboards.md#the-suggested-timeout", empty: "No model call ended in this range",
-		draws: stackedBars("within").Orientation("vertical"),
+		draws: stackedBars("within").Orientation("vertical").ShowValue("never"),
 		queries: []query{newQuery("A", asTable, `SELECT concat(toString(took_to_ms), ' ms') AS within, sumIf(attempts, ending = 'succeeded') AS "succeeded", sumIf(attempts, ending = 'failed') AS "failed"
 FROM `+windowed("attempt_counts")+`
 WHERE grain = 'call' AND ending IN ('succeeded', 'failed')
@@ -195,6 +196,34 @@ ORDER BY since DESC, service, version LIMIT 50`)},
 			column("by_fallback", named("by fallback"), with("decimals", 1), nothing(), wide(90)),
 			column("lost", named("failed"), with("decimals", 1), nothing(), wide(70)),
 			column("retries", append(colouredBy(retryShareThresholds()), named("retries/operation"), with("decimals", 1))...),
+		},
+	}
+}
+
+func runsOfStep() panel {
+	return panel{
+		title: "Runs with the step that retried", width: 24, height: 9, unit: "short",
+		says: "The runs that had the step and in which anything was retried, the most retries of the whole run first, at most 100. " +
+			"Click one to see it attempt by attempt. Runs have no provider: that variable does not narrow them.",
+		grain: grainRun, definition: "accounting.md#budget", empty: "No run with a retry ended in this range",
+		draws: list(),
+		queries: []query{newQuery("A", asTable, `SELECT time, run_id, `+stated("service")+` AS service, `+stated("version")+` AS version, retries, run_limit,
+    arrayStringConcat(steps_over_budget, ', ') AS over, completion, outcome, lasted_ms
+FROM `+windowed("retried_runs")+`
+WHERE `+chosen(ofRuns...)+`
+  AND `+hadStep()+`
+ORDER BY retries DESC, end_bounded_ns DESC, trace_key DESC, run_id DESC LIMIT 100`)},
+		overrides: []override{
+			column("time", named("ended"), atSeconds(), wide(160)),
+			column("run_id", named("run"), toRun("run_id"), wide(280)),
+			column("service", wide(180)),
+			column("version", wide(100)),
+			column("retries", wide(75)),
+			column("run_limit", named("limit"), wide(65)),
+			column("over", named("steps over budget"), with("noValue", "")),
+			column("completion", append(colouredCompletion(), wide(105))...),
+			column("outcome", wide(140)),
+			column("lasted_ms", named("took"), inUnit("ms"), wide(85)),
 		},
 	}
 }

@@ -188,8 +188,9 @@ var alertTruths = map[string]panelTruth{
 					continue
 				}
 				ways[v] = n
-				if b, ok := begun[v]; !ok || o.EndNs/1e9 < b {
-					begun[v] = o.EndNs / 1e9
+				seen := k.seenAt(o.EndNs)
+				if b, ok := begun[v]; !ok || seen < b {
+					begun[v] = seen
 				}
 			}
 		}

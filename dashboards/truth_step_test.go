@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/retryledger/retryledger/analysis/answer"
@@ -91,7 +92,7 @@ var stepTruths = map[string]panelTruth{
 			if counts[n] > 0 {
 				name := strconv.Itoa(n)
 				if n == 12 {
-					name = "12 and more"
+					name = "12+"
 				}
 				s.row(name, counts[n])
 			}
@@ -207,14 +208,19 @@ var stepTruths = map[string]panelTruth{
 		}
 		return s
 	}},
+	"Runs with the step that retried": {[]string{"run_id", "service", "retries", "run_limit", "over", "completion", "outcome"}, func(k truth) (s shown) {
+		for _, r := range k.byRetries()[:min(len(k.runs.Runs), 100)] {
+			if r.Budget.Retries > 0 {
+				s.row(r.RunID, r.Service, r.Budget.Retries, r.Budget.RunLimit, strings.Join(r.StepsOverBudget, ", "), r.Completion, r.Outcome)
+			}
+		}
+		return s
+	}},
 	"Versions": {[]string{"version", "service", "all_operations", "first_try", "after_retry", "by_fallback", "lost", "retries"}, func(k truth) (s shown) {
 		type release struct{ version, service string }
 		first := map[release]int64{}
 		see := func(key release, ns int64) {
-			at := time.Unix(0, ns).Truncate(time.Second).Unix()
-			if k.filter.Until.Sub(k.filter.Since) > 6*time.Hour && !k.touched(ns) {
-				at -= at % 3600
-			}
+			at := k.seenAt(ns)
 			if was, ok := first[key]; !ok || at < was {
 				first[key] = at
 			}

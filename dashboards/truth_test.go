@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -14,9 +15,11 @@ import (
 	"github.com/retryledger/retryledger/alerts/signals"
 	"github.com/retryledger/retryledger/analysis/answer"
 	"github.com/retryledger/retryledger/analysis/attribution"
+	"github.com/retryledger/retryledger/analysis/ledger"
 	questions "github.com/retryledger/retryledger/analysis/query"
 	"github.com/retryledger/retryledger/internal/capturetest"
 	"github.com/retryledger/retryledger/internal/storetest"
+	"github.com/retryledger/retryledger/internal/syntheticledger"
 	"github.com/retryledger/retryledger/schema"
 )
 
@@ -84,6 +87,16 @@ var touchedHour = uint32(storetest.Day.Unix()/3600) + 7
 // touched tells whether ns lies in it.
 func (truth) touched(ns int64) bool { return ns/int64(time.Hour) == int64(touchedHour) }
 
+// seenAt is the time of what ended at ns as views have it, in seconds: in a long range the
+// hour, where that is answered from its sums.
+func (k truth) seenAt(ns int64) int64 {
+	at := ns / int64(time.Second)
+	if k.filter.Until.Sub(k.filter.Since) > 6*time.Hour && !k.touched(ns) {
+		at -= at % 3600
+	}
+	return at
+}
+
 // of are the columns that count of an answer.
 func (p panelTruth) of(t testing.TB, found answered) (got shown) {
 	t.Helper()
@@ -102,11 +115,6 @@ func TestPanelsShowWhatTheAPIAnswers(t *testing.T) {
 	t.Parallel()
 	store := storetest.Of(t, capturetest.All(t), "checkout", "billing")
 	insertHistory(t, store)
-	asker := questions.New(store.Conn, questions.Limits{})
-	var events []signals.Event
-	for i := range store.Rows {
-		events = append(events, signals.Events(&store.Rows[i])...)
-	}
 	ctx := context.Background()
 	// Long ranges are answered from the sums of hours, but for one that was touched since.
 	built, err := schema.BuildUsageHours(ctx, store.Conn, 0, 100)
@@ -123,41 +131,102 @@ func TestPanelsShowWhatTheAPIAnswers(t *testing.T) {
 		for name, selected := range map[string]selection{
 			"all": whole, "a service": whole.restricted(map[string][]string{"service": {"checkout"}}), "a range": half, "an uneven range": uneven,
 		} {
-			known := truth{from: selected.from, filter: answer.Filter{Since: selected.from, Until: selected.to}, ledger: store.Ledger, events: events}
-			length := selected.to.Sub(selected.from)
-			if length > 6*time.Hour { // a long range begins with its first hour
-				known.filter.Since = selected.from.Truncate(time.Hour)
-				length = (length + time.Hour - 1).Truncate(time.Hour)
-			}
-			if services := selected.values["service"]; len(services) > 0 {
-				known.filter.Service = services[0]
-			}
-			earlier := known.filter
-			earlier.Since, earlier.Until = known.filter.Since.Add(-length), known.filter.Since
-			var err error
-			known.top, err = asker.Top(ctx, known.filter)
-			require.NoError(t, err)
-			known.before, err = asker.Top(ctx, earlier)
-			require.NoError(t, err)
-			known.runs, err = asker.Runs(ctx, answer.RunFilter{Filter: known.filter})
-			require.NoError(t, err)
-			known.transitions, err = schema.AlertTransitions(ctx, store.Conn, schema.AlertFilter{Until: selected.to})
-			require.NoError(t, err)
-			known.samples, err = schema.AlertSamples(ctx, store.Conn, schema.AlertFilter{Since: selected.from, Until: selected.to})
-			require.NoError(t, err)
-			known.status, err = asker.Status(ctx)
-			require.NoError(t, err)
-			known.store = store
-			for title, want := range panels {
-				t.Run(uid+"/"+title+"/"+name, func(t *testing.T) {
-					t.Parallel()
-					p := panelOf(t, uid, title)
-					found, err := asked(t, store.Conn, selected.expanded(t, p.Targets[0].RawSQL, p.MaxDataPoints))
-					require.NoError(t, err)
-					require.Equal(t, want.rows(known), want.of(t, found))
-				})
-			}
+			compare(t, store, uid, panels, name, selected)
 		}
+	}
+}
+
+// atSize is how many runs TestPanelsShowWhatTheAPIAnswersAtSize makes up, of about 11
+// attempts each.
+const atSize = 6000
+
+// ofCaptures are panels about what made-up runs do not have, or that stand in no ledger.
+var ofCaptures = map[string][]string{
+	uidAlerts: {"At the end of the range", "Fires, or is about to", "Failed visits of steps, 2 % over 2 min", "Failed visits by version, 1 % over 3 min",
+		"Server errors (5xx) of providers, 15 % over 30 s", "Alerts over time", "History"},
+	uidProviders: {"Circuit breakers", "Why breakers changed"},
+	uidLedger: {"Spans in the range", "How far behind at the end", "Spans per second", "Waiting in the journals", "From receipt to ledger", "Evaluation of alert rules",
+		"Spans of no run, by instrumentation"},
+}
+
+// TestPanelsShowWhatTheAPIAnswersAtSize compares over days of made-up runs, of which hours
+// are summed up, what the captures cannot show: more rows than lists have, many hours.
+func TestPanelsShowWhatTheAPIAnswersAtSize(t *testing.T) {
+	t.Parallel()
+	store := storetest.Empty(t)
+	ctx := context.Background()
+	from := storetest.Day.Add(-60 * time.Hour)
+	require.NoError(t, syntheticledger.Fill(ctx, store.Conn, syntheticledger.Options{Seed: "at size", Traces: atSize, From: from, To: storetest.Day.Add(12 * time.Hour)}))
+	built, err := schema.BuildUsageHours(ctx, store.Conn, 0, 100)
+	require.NoError(t, err)
+	require.Greater(t, built, 70)
+	require.NoError(t, schema.TouchHours(ctx, store.Conn, []uint32{touchedHour}))
+	var texts []string
+	require.NoError(t, store.Conn.QueryRow(ctx, "SELECT groupArray(lower(hex(trace_id))) FROM ledger").Scan(&texts))
+	ids := make([]schema.TraceID, len(texts))
+	for i, text := range texts {
+		ids[i], err = schema.ParseTraceID(text)
+		require.NoError(t, err)
+	}
+	store.Rows, err = schema.LedgerOfTraces(ctx, store.Conn, ids)
+	require.NoError(t, err)
+	require.Len(t, store.Rows, atSize)
+	store.Ledger = attribution.Ledger{Runs: ledger.Runs(store.Rows)}
+	for uid, panels := range panelTruths {
+		panels = maps.Clone(panels)
+		for _, title := range ofCaptures[uid] {
+			require.Contains(t, panels, title)
+			delete(panels, title)
+		}
+		whole := everything(documents(t)[uid])
+		whole.from, whole.to = from, storetest.Day.Add(12*time.Hour+time.Minute)
+		compare(t, store, uid, panels, "all", whole)
+		uneven := whole
+		uneven.from, uneven.to = from.Add(10*time.Hour+17*time.Millisecond), storetest.Day.Add(500*time.Minute)
+		compare(t, store, uid, panels, "a service in an uneven range", uneven.restricted(map[string][]string{"service": {"claims"}}))
+	}
+}
+
+// compare asks what panels show of a selection, and the API for the same filter.
+func compare(t *testing.T, store storetest.Store, uid string, panels map[string]panelTruth, name string, selected selection) {
+	t.Helper()
+	ctx := context.Background()
+	asker := questions.New(store.Conn, questions.Limits{})
+	known := truth{from: selected.from, filter: answer.Filter{Since: selected.from, Until: selected.to}, ledger: store.Ledger, store: store}
+	for i := range store.Rows {
+		known.events = append(known.events, signals.Events(&store.Rows[i])...)
+	}
+	length := selected.to.Sub(selected.from)
+	if length > 6*time.Hour { // a long range begins with its first hour
+		known.filter.Since = selected.from.Truncate(time.Hour)
+		length = (length + time.Hour - 1).Truncate(time.Hour)
+	}
+	if services := selected.values["service"]; len(services) > 0 {
+		known.filter.Service = services[0]
+	}
+	earlier := known.filter
+	earlier.Since, earlier.Until = known.filter.Since.Add(-length), known.filter.Since
+	var err error
+	known.top, err = asker.Top(ctx, known.filter)
+	require.NoError(t, err)
+	known.before, err = asker.Top(ctx, earlier)
+	require.NoError(t, err)
+	known.runs, err = asker.Runs(ctx, answer.RunFilter{Filter: known.filter})
+	require.NoError(t, err)
+	known.transitions, err = schema.AlertTransitions(ctx, store.Conn, schema.AlertFilter{Until: selected.to})
+	require.NoError(t, err)
+	known.samples, err = schema.AlertSamples(ctx, store.Conn, schema.AlertFilter{Since: selected.from, Until: selected.to})
+	require.NoError(t, err)
+	known.status, err = asker.Status(ctx)
+	require.NoError(t, err)
+	for title, want := range panels {
+		t.Run(uid+"/"+title+"/"+name, func(t *testing.T) {
+			t.Parallel()
+			p := panelOf(t, uid, title)
+			found, err := asked(t, store.Conn, selected.expanded(t, p.Targets[0].RawSQL, p.MaxDataPoints))
+			require.NoError(t, err)
+			require.Equal(t, want.rows(known), want.of(t, found))
+		})
 	}
 }
 

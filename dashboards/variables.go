@@ -28,8 +28,8 @@ var allVariables = map[string]variable{
 	"step":        {"step", "Step", "A named unit of the pipeline: a graph's node, an activity, a task", options("step")},
 	"provider":    {"provider", "Provider", "Who serves a model call. Only calls have one: choosing one leaves out what is not a call", options("provider")},
 	"completion": {"completion", "Completion", "Whether a run came to its end: complete, failed, orphaned, …",
-		"SELECT DISTINCT toString(completion) AS name FROM " + windowed("ended_runs") + " ORDER BY name"},
-	runVariable:     {runVariable, "Run", "A run's id, or the id of one of its traces. Without one: the run with the most retries", ""},
+		"SELECT DISTINCT toString(completion) AS name FROM " + windowed("run_counts") + " ORDER BY name"},
+	runVariable:     {runVariable, "Run", "The whole id of a run, or of one of its traces; a part of it finds nothing. Without one: the run with the most retries", ""},
 	tracingVariable: {tracingVariable, "Tracing backend", "The address of a trace in your tracing backend, with {trace_id} in the place of its id: https://jaeger.example.com/trace/{trace_id}", ""},
 }
 

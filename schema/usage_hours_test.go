@@ -24,17 +24,28 @@ func usageRow(trace byte, version uint32, step string, retries int64, hours ...i
 		if i > 0 {
 			charge = "call"
 		}
+		if i == 3 {
+			charge = "fallback"
+		}
 		cost := float64(i)
 		row.Attempts = append(row.Attempts, AttemptRow{
 			Index: uint32(i), Grain: "call", Step: step, Charge: charge, Provider: "p", Ending: "failed", EndNs: end(hour), Counted: true, Wasted: i%2 == 0,
 			CostUSD: &cost, WastedMs: 10, WaitMs: 5, ViewOf: -1, Shows: uint8(1 << (i % 5)),
+			Request: i != 1, HTTPStatus: int64(429 + 71*(i%2)), Midway: i == 2, FallbackFrom: "m", FallbackReason: "e",
 		})
 		row.FirstEndNs, row.LastEndNs = end(hours[0]), end(hour)
 	}
 	last := row.LastEndNs
 	row.LastReceivedNs = last + 1
 	row.Operations = []OperationRow{{Step: step, Grain: "call", Outcome: "failed_after_retry", Attempts: int64(len(hours)), Provider: "p", EndNs: last, CountsInStep: true}}
+	row.Operations = append(row.Operations, OperationRow{
+		Step: step, Grain: "execution", Outcome: "handled", Settled: retries%2 == 0, EndNs: last, Index: 1,
+	}, OperationRow{Step: step, Grain: "execution", Outcome: "succeeded_first_try", EndNs: end(hours[0]), Index: 2})
+	if trace%2 == 0 {
+		row.Violations = []ViolationRow{{Run: int64(trace%4)/2 - 1, Node: step, Key: "k", Direction: "input", Count: 2, TimeNs: last}}
+	}
 	row.Runs = []RunRow{{
+		Deliveries: int64(trace), OrphanSpans: int64(trace % 3), Dialects: []string{"d"},
 		RunID: fmt.Sprint("run ", trace), Service: "s", Anchor: true, TraceIDs: []TraceID{row.TraceID}, Completion: "complete", Outcome: "ok",
 		RunLimit: 3, StepLimit: 2, Retries: retries, Exhausted: retries >= 3, EndNs: last, StartNs: end(hours[0]) - 5e6,
 	}}
@@ -92,6 +103,38 @@ func usageSums(tb testing.TB, t require.TestingT, conn driver.Conn, since, until
 		"sum(wait_ms) AS w FROM %%s GROUP BY step, ordinal, ending, took_to_ms)"
 	const wanted = "SELECT toString(arraySort(groupArray((step, outcome, attempts, n)))) FROM (SELECT step, outcome, attempts, %s AS n FROM %%s GROUP BY step, outcome, attempts)"
 	withHours["tries"], without["tries"] = ask(fmt.Sprintf(tries, "sum(attempts)"), "attempt_counts"), ask(fmt.Sprintf(tries, "count()"), "attempt_rows")
+	var summed, rows []string
+	for _, of := range [][3]string{
+		{"request_usage", "request_rows", "step, http_status, error_class, sum(sent), sum(served), sum(server_errors), sum(throttled), sum(failed_otherwise), sum(ended_unknown)"},
+		{"response_usage", "response_rows", "step, provider, sum(completed), sum(broke_off), sum(failed_before)"},
+		{"fallback_usage", "fallback_rows", "step, from, to, after, sum(switches), sum(succeeded), sum(lost)"},
+		{"visit_usage", "visit_rows", "service, step, sum(ended), sum(first_try), sum(after_retry), sum(by_fallback), sum(lost)"},
+		{"step_accounts", "step_account_rows", "instrumentation, sum(steps), sum(hides_transport), sum(hides_call), sum(hides_worker)"},
+		{"violation_usage", "violation_rows", "run_id, node, key, direction, count, end_bounded_ns, sum(1)"},
+		{"retried_runs", "retried_rows", "run_id, trace_id, trace_ids, completion, retries, toString(steps), toString(steps_over_budget), wasted_ms, lasted_ms, end_bounded_ns, sum(1)"},
+		{"noted_runs", "noted_rows", "run_id, trace_id, trace_ids, completion, toString(warnings), deliveries, over_budget, toString(unfinished_steps), lasted_ms, end_bounded_ns, sum(1)"},
+		{"most_retried_runs", "ended_runs", "service, version, max((retries, end_bounded_ns, trace_key, run_id))"},
+	} {
+		var keys []string
+		for column := range strings.SplitSeq(of[2], ", ") {
+			if strings.HasPrefix(column, "sum(") || strings.HasPrefix(column, "max(") {
+				break
+			}
+			keys = append(keys, column)
+		}
+		sql := "(SELECT toString(arraySort(groupArray(toString(row)))) FROM (SELECT tuple(" + of[2] + ") AS row FROM %s GROUP BY " + strings.Join(keys, ", ") + "))"
+		window := "(since_ns = {since:Int64}, until_ns = {until:Int64})"
+		summed, rows = append(summed, fmt.Sprintf(sql, of[0]+window)), append(rows, fmt.Sprintf(sql, of[1]+window))
+	}
+	all := func(parts []string) (text string) {
+		sql := "SELECT toString([" + strings.Join(parts, ", ") + "])"
+		require.NoError(t, conn.QueryRow(tb.Context(), sql, clickhouse.Named("since", since), clickhouse.Named("until", until)).Scan(&text), sql)
+		return text
+	}
+	withHours["more"], without["more"] = all(summed), all(rows)
+	const ended = "SELECT toString(arraySort(groupArray((deliveries, names, n, w)))) FROM (SELECT deliveries, arraySort(arrayMap(x -> toString(x), steps)) AS names, %s AS n, %s AS w " +
+		"FROM %%s GROUP BY deliveries, names)"
+	withHours["ended"], without["ended"] = ask(fmt.Sprintf(ended, "sum(runs)", "sum(warned)"), "run_counts"), ask(fmt.Sprintf(ended, "count()", "countIf(notEmpty(warnings))"), "ended_runs")
 	withHours["wanted"], without["wanted"] = ask(fmt.Sprintf(wanted, "sum(operations)"), "operation_counts"), ask(fmt.Sprintf(wanted, "count()"), "operation_rows")
 	return withHours, without
 }
