@@ -169,7 +169,7 @@ var kinds = []map[string]any{
 	{"gen_ai.operation.name": "chat"}, {"gen_ai.operation.name": "execute_tool"}, {"gen_ai.operation.name": "invoke_agent"},
 	{"langfuse.observation.type": "generation"}, {"langfuse.observation.type": "tool"},
 	{"traceloop.span.kind": "workflow"}, {"traceloop.span.kind": "task"}, {"langsmith.span.kind": "llm"}, {"mlflow.spanType": `"LLM"`},
-	{"ai.operationId": "ai.generateText.doGenerate"}, {"ai.operationId": "ai.toolCall"}, {"llm.request.type": "chat"}, {"attempt": 1},
+	{"ai.operationId": "ai.generateText.doGenerate"}, {"ai.operationId": "ai.toolCall"}, {"llm.request.type": "chat"}, {"attempt": 1, "next_model": "b", "retry_with": "fallback"},
 }
 
 // rowWith reads a span of an instrumentation that carries one text in one place.
@@ -189,7 +189,9 @@ func rowWith(in *instrumentation, kind map[string]any, put func(ptrace.ResourceS
 			span.Attributes().PutStr(in.marks[0], "x")
 		}
 	}
-	span.Attributes().PutStr("step", "resolve") // where messages about contracts belong
+	if kind != nil {
+		span.Attributes().PutStr("step", "resolve") // where messages about contracts belong
+	}
 	for key, says := range kind {
 		_ = span.Attributes().PutEmpty(key).FromRaw(says)
 	}
