@@ -272,6 +272,6 @@ FROM (
     GROUP BY of_service, of_version
 )
 ORDER BY service, "first seen" DESC, version LIMIT 100`)},
-		overrides: append(overrides, column("service", wide(200)), column("failed visits", wide(95)), column("first seen", wide(185)), column("last seen", wide(185))),
+		overrides: append(overrides, column("service", wide(200)), column("failed visits", wide(95)), column("first seen", atSeconds(), wide(185)), column("last seen", atSeconds(), wide(185))),
 	}
 }

@@ -49,10 +49,10 @@ func outcomeTiles() panel {
 
 func largestConsumer() panel {
 	return panel{
-		title: "Eats most of the budget", width: 9, height: 4, unit: "percentunit",
-		says:  "The step with the most retries over all layers and its service, the layer with most of them, and its part of all retries. It is where to begin.",
+		title: "Eats most of the budget", width: 8, height: 4, unit: "percentunit",
+		says:  "The step with the most retries over all layers, the layer with most of them, and its part of all retries. It is where to begin.",
 		grain: grainAttempt, definition: "accounting.md#layers", empty: "No retries in this range",
-		draws: tilesOf("/^(step|service|layer|of all retries)$/").Decimals(0),
+		draws: tilesOf("/^(step|layer|of all retries)$/").Decimals(0),
 		queries: []query{newQuery("A", asTable, `SELECT `+stated("step")+` AS step, `+stated("service")+` AS service, arrayElement([`+layerNames()+`], indexOf(by_layer, arrayMax(by_layer))) AS layer,
     retries / sum(retries) OVER () AS "of all retries"
 FROM (
@@ -65,7 +65,6 @@ WHERE retries > 0
 ORDER BY retries DESC, service, step LIMIT 1`)},
 		overrides: []override{
 			column("step", coloured(colourBreach), toStep()),
-			column("service", coloured(colourPlain)),
 			column("layer", coloured(colourPlain)),
 			column("of all retries", coloured(colourPlain)),
 		},
@@ -91,7 +90,7 @@ func sumsByLayer() string {
 
 func retryShareNow() panel {
 	return panel{
-		title: "Retries ÷ operations", width: 3, height: 4, unit: "percentunit",
+		title: "Retries ÷ operations", width: 4, height: 4, unit: "percentunit",
 		says: "Retries of all layers for each operation. Up to 10 % is the usual budget of traffic; above 20 % retries are a load of their own. " +
 			"Layers that an instrumentation hides are not in it.",
 		grain: grainMixed, definition: "accounting.md#budget", empty: sendSpans,
