@@ -116,3 +116,36 @@ func TestRule48ALaterCallIsNoCandidate(t *testing.T) {
 	assert.Equal(t, 1, s.Fallbacks)
 	assert.Equal(t, 2, s.Operations)
 }
+
+// OpenInference for a provider's client writes the model into the input. A fallback asks
+// another model the same, and stays one where the client's own tries of a request are seen
+// below the calls.
+func TestRule14AFallbackWhoseInputNamesTheModel(t *testing.T) {
+	ask := func(id int, from, to int64, model, question string, fails bool) []sent {
+		s := completion(0, id, 1, from, to, fails, attrs{
+			"llm.invocation_parameters": `{"model":"` + model + `"}`,
+			"input.value":               `{"model": "` + model + `", "messages": [{"role": "user", "content": "` + question + `"}]}`,
+		})
+		post := func(n int, from, to, status int64) sent {
+			return sent{id: id*10 + n, parent: id, name: "POST", scope: "opentelemetry.instrumentation.httpx", from: from, to: to, client: true, failed: status >= 400,
+				attrs: attrs{"http.request.method": "POST", "url.full": "https://models.example/v1/chat/completions", "http.response.status_code": status}}
+		}
+		middle := (from + to) / 2
+		if !fails {
+			return []sent{s, post(0, from+1, to-1, 200)}
+		}
+		return []sent{s, post(0, from+1, middle-1, 503), post(1, middle+1, to-1, 503)}
+	}
+	step := func(calls ...[]sent) attribution.Step {
+		return theStep(t, runOf(t, scopeApp, work("answer", slices.Concat(calls...)...)...), "answer")
+	}
+	s := step(ask(2, 10, 40, "gpt-a", "why?", true), ask(3, 60, 90, "gpt-a", "why?", true), ask(4, 110, 140, "gpt-b", "why?", false))
+	assert.Equal(t, 1, s.Fallbacks)
+	assert.Equal(t, 1, s.Operations)
+	assert.Equal(t, 3, s.Calls)
+	assert.Equal(t, 1, *s.Retries.Call)
+
+	s = step(ask(2, 10, 40, "gpt-a", "why?", true), ask(3, 60, 90, "gpt-b", "and when?", false))
+	assert.Equal(t, 0, s.Fallbacks, "another question")
+	assert.Equal(t, 2, s.Operations)
+}

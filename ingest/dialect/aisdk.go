@@ -5,8 +5,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/cespare/xxhash/v2"
-
 	"github.com/retryledger/retryledger/schema"
 )
 
@@ -39,9 +37,7 @@ func (r *reading) readAISDK() {
 		if row.FinishReason == "error" {
 			row.Failed = true // a stream that broke: both spans look well
 		}
-		if input := a.text("ai.prompt.messages"); input != "" {
-			row.InputHash = xxhash.Sum64String(input) | 1
-		}
+		r.hasInput(a.text("ai.prompt.messages"))
 	case op == "ai.toolCall":
 		row.Role = schema.RoleTool
 		row.InputHash = a.hash("ai.toolCall.args", "ai.toolCall.input")

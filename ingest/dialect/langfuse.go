@@ -3,7 +3,6 @@ package dialect
 import (
 	"strings"
 
-	"github.com/cespare/xxhash/v2"
 	"github.com/tidwall/gjson"
 
 	"github.com/retryledger/retryledger/schema"
@@ -51,9 +50,7 @@ func (r *reading) readLangfuse() {
 			row.CostUSD = cost.Float()
 		}
 	}
-	if input := a.text(prefix + "input"); input != "" {
-		row.InputHash = xxhash.Sum64String(input) | 1
-	}
+	r.hasInput(a.text(prefix + "input"))
 	if row.Role == schema.RoleChain {
 		r.readOutput(a.text(prefix+"output"), a.text(prefix+"input"))
 	}

@@ -1,8 +1,6 @@
 package dialect
 
 import (
-	"github.com/cespare/xxhash/v2"
-
 	"github.com/retryledger/retryledger/schema"
 )
 
@@ -45,9 +43,7 @@ func (r *reading) readLangSmith() {
 			}
 		}
 	}
-	if input := a.text("gen_ai.prompt"); input != "" {
-		row.InputHash = xxhash.Sum64String(input) | 1
-	}
+	r.hasInput(a.text("gen_ai.prompt"))
 	if row.Role == schema.RoleChain {
 		r.readOutput(a.text("gen_ai.completion"), a.text("gen_ai.prompt"))
 	}

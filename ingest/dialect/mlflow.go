@@ -1,7 +1,6 @@
 package dialect
 
 import (
-	"github.com/cespare/xxhash/v2"
 	"github.com/tidwall/gjson"
 
 	"github.com/retryledger/retryledger/schema"
@@ -34,9 +33,7 @@ func (r *reading) readMLflow() {
 			row.CostUSD = cost.Float()
 		}
 	}
-	if input := a.text("mlflow.spanInputs"); input != "" {
-		row.InputHash = xxhash.Sum64String(input) | 1
-	}
+	r.hasInput(a.text("mlflow.spanInputs"))
 	if row.Role == schema.RoleChain {
 		r.readOutput(a.text("mlflow.spanOutputs"), a.text("mlflow.spanInputs"))
 	}

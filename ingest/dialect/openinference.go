@@ -4,7 +4,6 @@ import (
 	"regexp"
 	"strings"
 
-	"github.com/cespare/xxhash/v2"
 	"github.com/tidwall/gjson"
 
 	"github.com/retryledger/retryledger/schema"
@@ -71,9 +70,7 @@ func (r *reading) readOpenInference() {
 		}
 		row.FinishReason = clip(a.text("llm.finish_reason"), maxText)
 	}
-	if input := a.text("input.value"); input != "" {
-		row.InputHash = xxhash.Sum64String(input) | 1
-	}
+	r.hasInput(a.text("input.value"))
 	if row.Role == schema.RoleChain {
 		r.readOutput(a.text("output.value"), a.text("input.value"))
 	}

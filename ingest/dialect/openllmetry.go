@@ -3,7 +3,6 @@ package dialect
 import (
 	"strings"
 
-	"github.com/cespare/xxhash/v2"
 	"github.com/tidwall/gjson"
 
 	"github.com/retryledger/retryledger/schema"
@@ -32,9 +31,7 @@ func (r *reading) readTraceloop() {
 	}
 	row.Node = clip(a.text("traceloop.entity.name"), schema.MaxName)
 	input := a.text("traceloop.entity.input")
-	if input != "" {
-		row.InputHash = xxhash.Sum64String(input) | 1
-	}
+	r.hasInput(input)
 	r.readOutput(a.text("traceloop.entity.output"), input)
 }
 
@@ -61,9 +58,9 @@ func (r *reading) readOpenLLMetry() {
 		r.readTags(splitList(tags.Raw))
 	}
 	if given := gjson.Get(input, "inputs"); given.Exists() {
-		row.InputHash = xxhash.Sum64String(given.Raw) | 1
-	} else if messages := a.text("gen_ai.input.messages"); messages != "" {
-		row.InputHash = xxhash.Sum64String(messages) | 1
+		r.hasInput(given.Raw)
+	} else {
+		r.hasInput(a.text("gen_ai.input.messages"))
 	}
 	get := r.flattened("traceloop.association.properties.")
 	if row.Role == schema.RoleModel {
