@@ -1,6 +1,10 @@
 package admission
 
-import "fmt"
+import (
+	"errors"
+	"fmt"
+	"time"
+)
 
 // Config is how much a collector reads at a time.
 type Config struct {
@@ -8,17 +12,28 @@ type Config struct {
 	// connections of all receivers that name this extension as middleware. With their
 	// message limits it bounds the memory of what arrives.
 	MaxInFlight int `mapstructure:"max_in_flight"`
+	// ReadWithin is how long a message may take to arrive, from its headers to its last
+	// byte. A sender that holds a place without sending loses it then.
+	ReadWithin time.Duration `mapstructure:"read_within"`
 }
 
 const (
 	defaultInFlight = 32
 	mostInFlight    = 100_000
+	// defaultReadWithin lets a message of 64 MiB in over 20 Mbit/s.
+	defaultReadWithin = 30 * time.Second
+	leastReadWithin   = time.Second
+	mostReadWithin    = time.Hour
 )
 
 // Validate implements the Collector's validation of configurations.
 func (c *Config) Validate() error {
+	var errs []error
 	if c.MaxInFlight < 1 || c.MaxInFlight > mostInFlight {
-		return fmt.Errorf("max_in_flight: %d is not between 1 and %d", c.MaxInFlight, mostInFlight) //nolint:err113 // said to the user alone
+		errs = append(errs, fmt.Errorf("max_in_flight: %d is not between 1 and %d", c.MaxInFlight, mostInFlight))
 	}
-	return nil
+	if c.ReadWithin < leastReadWithin || c.ReadWithin > mostReadWithin {
+		errs = append(errs, fmt.Errorf("read_within: %s is not between %s and %s", c.ReadWithin, leastReadWithin, mostReadWithin))
+	}
+	return errors.Join(errs...)
 }

@@ -18,11 +18,12 @@ const (
 type reason string
 
 const (
-	full     reason = "max_in_flight"        // as many as the setting allows are under way
-	lowered  reason = "refusals"             // as many as allowed after refusals are under way
-	admitted reason = ""                     // it is let in
-	calm            = time.Second            // without a refusal, the number grows by one a message
-	pause           = 100 * time.Millisecond // between two times that the number is halved
+	full      reason = "max_in_flight"        // as many as the setting allows are under way
+	lowered   reason = "refusals"             // as many as allowed after refusals are under way
+	admitted  reason = ""                     // it is let in
+	calm             = time.Second            // without a refusal, the number grows by one a message
+	pause            = 100 * time.Millisecond // between two times that the number is halved
+	forgotten        = 10 * time.Second       // without a refusal, what was refused before says nothing any more
 )
 
 // gate bounds how many messages are under way. The number adapts as TCP's window does
@@ -49,6 +50,9 @@ func newGate(maxInFlight int, now func() time.Time) *gate {
 func (g *gate) enter() reason {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if g.now().Sub(g.last) >= forgotten {
+		g.limit = float64(g.max)
+	}
 	switch {
 	case g.underWay >= g.max:
 		return full

@@ -89,6 +89,21 @@ func TestRefusalsHalveAndWhatIsTakenRaises(t *testing.T) {
 	assert.Equal(t, full, why)
 }
 
+func TestRefusalsAreForgotten(t *testing.T) {
+	c := &clock{start}
+	g := newGate(8, c.now)
+	n, _ := fill(g)
+	leaveAll(g, n, refused)
+	c.at = c.at.Add(forgotten - time.Millisecond)
+	n, why := fill(g)
+	assert.Equal(t, 4, n)
+	assert.Equal(t, lowered, why)
+	leaveAll(g, n, neither)
+	c.at = c.at.Add(time.Millisecond)
+	n, _ = fill(g)
+	assert.Equal(t, 8, n, "nobody sent since")
+}
+
 func TestWhateverHappensTheGateIsBounded(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := &clock{start}

@@ -15,6 +15,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"sync/atomic"
 	"time"
@@ -38,7 +39,7 @@ const scopeName = "github.com/retryledger/retryledger/ingest/admission"
 // NewFactory creates the factory of the extension.
 func NewFactory() extension.Factory {
 	return extension.NewFactory(componentType,
-		func() component.Config { return &Config{MaxInFlight: defaultInFlight} }, create, component.StabilityLevelAlpha)
+		func() component.Config { return &Config{MaxInFlight: defaultInFlight, ReadWithin: defaultReadWithin} }, create, component.StabilityLevelAlpha)
 }
 
 // errConfig is returned for a configuration of another component.
@@ -57,13 +58,14 @@ type middleware struct {
 	component.StartFunc
 	component.ShutdownFunc
 
-	gate   *gate
-	now    func() time.Time
-	logger *zap.Logger
-	unread *unread
-	turned metric.Int64Counter
-	saidAt atomic.Int64 // when the log last said that messages are turned away, in Unix nanoseconds
-	unsaid atomic.Int64 // messages since
+	gate       *gate
+	readWithin time.Duration
+	now        func() time.Time
+	logger     *zap.Logger
+	unread     *unread
+	turned     metric.Int64Counter
+	saidAt     atomic.Int64 // when the log last said that messages are turned away, in Unix nanoseconds
+	unsaid     atomic.Int64 // messages since
 }
 
 var (
@@ -72,7 +74,7 @@ var (
 )
 
 func newMiddleware(c *Config, settings component.TelemetrySettings, now func() time.Time) (*middleware, error) {
-	m := &middleware{gate: newGate(c.MaxInFlight, now), now: now, logger: settings.Logger}
+	m := &middleware{gate: newGate(c.MaxInFlight, now), readWithin: c.ReadWithin, now: now, logger: settings.Logger}
 	var err error
 	if m.unread, err = newUnread(settings, now); err != nil {
 		return nil, err
@@ -111,17 +113,56 @@ func (m *middleware) GetHTTPHandler(context.Context) (extensionmiddleware.WrapHT
 			if why := m.gate.enter(); why != admitted {
 				m.turnAway(r.Context(), why)
 				w.Header().Set("Retry-After", retryAfter)
+				// The server reads a part of what is on its way before it answers, so that
+				// an honest sender hears it.
+				m.readUntil(http.NewResponseController(w), refusedWithin)
 				http.Error(w, "the collector is busy, try again", http.StatusServiceUnavailable)
 				return
 			}
 			answer := &answerWriter{ResponseWriter: w}
 			how := neither // if the handler panics
 			defer func() { m.gate.leave(how) }()
+			connection := http.NewResponseController(w)
+			m.readUntil(connection, m.readWithin)
+			r.Body = &timedBody{ReadCloser: r.Body, read: func() { m.readUntil(connection, 0) }}
 			base.ServeHTTP(answer, r)
-			how = answer.outcome()
+			m.readUntil(connection, 0)
+			if r.Context().Err() == nil { // or else its sender has left, which says nothing
+				how = answer.outcome()
+			}
 			m.unread.answered(r, answer.status)
 		}), nil
 	}, nil
+}
+
+// refusedWithin is how long the rest of a message that is turned away may take.
+const refusedWithin = 5 * time.Second
+
+// readUntil bounds the reading from a connection; 0 ends the bound. A connection that
+// cannot be bounded has a server that bounds it.
+func (m *middleware) readUntil(connection *http.ResponseController, within time.Duration) {
+	var deadline time.Time
+	if within > 0 {
+		deadline = time.Now().Add(within) // the kernel's clock, not the gate's
+	}
+	if err := connection.SetReadDeadline(deadline); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		m.logger.Debug("A message's reading could not be bounded", zap.Error(err))
+	}
+}
+
+// timedBody tells when a message is read: what follows, waiting for the disk, has no bound,
+// and the server takes a deadline that passes for a sender that left.
+type timedBody struct {
+	io.ReadCloser
+	read func()
+}
+
+func (b *timedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if errors.Is(err, io.EOF) {
+		b.read()
+	}
+	return n, err //nolint:wrapcheck // it stands for it
 }
 
 // answerWriter remembers the status of an answer.
@@ -159,7 +200,10 @@ func (w *answerWriter) outcome() outcome {
 }
 
 // visit is a gRPC message on its way.
-type visit struct{ how atomic.Int64 }
+type visit struct {
+	how  atomic.Int64
+	late *time.Timer // ends a message that does not arrive
+}
 
 type visitKey struct{}
 
@@ -176,16 +220,26 @@ func (m *middleware) GetGRPCServerOptions(context.Context) ([]grpc.ServerOption,
 			}
 			v := &visit{}
 			v.how.Store(int64(neither))
+			reading, cancel := context.WithCancel(ctx)
+			v.late = time.AfterFunc(m.readWithin, cancel)
 			// The stream's end cancels its context, whatever ends it.
-			context.AfterFunc(ctx, func() { m.gate.leave(outcome(v.how.Load())) })
-			return context.WithValue(ctx, visitKey{}, v), nil
+			context.AfterFunc(reading, func() {
+				v.late.Stop()
+				cancel()
+				m.gate.leave(outcome(v.how.Load()))
+			})
+			return context.WithValue(reading, visitKey{}, v), nil
 		}),
 		grpc.ChainUnaryInterceptor(func(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 			if c, ok := ctx.Value(callKey{}).(*call); ok {
 				c.reached.Store(true)
 			}
+			v, ok := ctx.Value(visitKey{}).(*visit)
+			if ok {
+				v.late.Stop()
+			}
 			answer, err := handler(ctx, request)
-			if v, ok := ctx.Value(visitKey{}).(*visit); ok {
+			if ok && ctx.Err() == nil { // or else its sender has left, which says nothing
 				switch status.Code(err) { //nolint:exhaustive // the others say nothing
 				case codes.OK:
 					v.how.Store(int64(taken))

@@ -2,6 +2,7 @@ package admission
 
 import (
 	"context"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -34,7 +35,7 @@ func made(t *testing.T, maxInFlight int) (*middleware, *observer.ObservedLogs, *
 	settings := telemetry.NewTelemetrySettings()
 	settings.Logger = zap.New(core)
 	c := &clock{start}
-	m, err := newMiddleware(&Config{MaxInFlight: maxInFlight}, settings, c.now)
+	m, err := newMiddleware(&Config{MaxInFlight: maxInFlight, ReadWithin: time.Minute}, settings, c.now)
 	require.NoError(t, err)
 	return m, logs, telemetry, c
 }
@@ -204,6 +205,88 @@ func TestOverGRPCWhatIsTooMuchIsAskedToComeAgain(t *testing.T) {
 	empty()
 }
 
+// A connection that sends headers and nothing more holds a place no longer than the
+// setting allows, over HTTP and over gRPC.
+func TestWhoDoesNotSendLosesItsPlace(t *testing.T) {
+	m, _, _, _ := made(t, 1)
+	m.readWithin = 200 * time.Millisecond
+	underWay := func() int {
+		m.gate.mu.Lock()
+		defer m.gate.mu.Unlock()
+		return m.gate.underWay
+	}
+	heldThenFree := func() {
+		t.Helper()
+		require.Eventually(t, func() bool { return underWay() == 1 }, 10*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return underWay() == 0 }, 10*time.Second, time.Millisecond)
+	}
+
+	wrap, err := m.GetHTTPHandler(t.Context())
+	require.NoError(t, err)
+	handler, err := wrap(t.Context(), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, err := io.ReadAll(r.Body); err != nil {
+			w.WriteHeader(http.StatusBadRequest)
+			return
+		}
+		time.Sleep(2 * m.readWithin) // what comes after the reading has no bound
+		if r.Context().Err() != nil {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+	}))
+	require.NoError(t, err)
+	web := httptest.NewServer(handler)
+	defer web.Close()
+	idle, err := net.Dial("tcp", web.Listener.Addr().String())
+	require.NoError(t, err)
+	defer idle.Close()
+	_, err = idle.Write([]byte("POST /v1/traces HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n"))
+	require.NoError(t, err)
+	heldThenFree()
+	answer, err := http.Post(web.URL, "application/json", strings.NewReader("whole"))
+	require.NoError(t, err)
+	require.NoError(t, answer.Body.Close())
+	assert.Equal(t, http.StatusOK, answer.StatusCode)
+	http.DefaultClient.CloseIdleConnections()
+
+	options, err := m.GetGRPCServerOptions(t.Context())
+	require.NoError(t, err)
+	server := grpc.NewServer(options...)
+	service := &traces{inside: make(chan int, 1), answer: make(chan error, 1), gone: make(chan struct{}, 1)}
+	ptraceotlp.RegisterGRPCServer(server, service)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+	defer func() {
+		server.Stop()
+		require.NoError(t, <-served)
+	}()
+	conn, err := grpc.NewClient(listener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	require.NoError(t, err)
+	defer conn.Close()
+	_, err = conn.NewStream(t.Context(), &grpc.StreamDesc{ClientStreams: true}, "/opentelemetry.proto.collector.trace.v1.TraceService/Export")
+	require.NoError(t, err)
+	heldThenFree()
+	service.answer <- nil
+	_, err = ptraceotlp.NewGRPCClient(conn).Export(t.Context(), ptraceotlp.NewExportRequest())
+	require.NoError(t, err)
+}
+
+// A sender that leaves says nothing of what the collector can take.
+func TestWhoLeavesLowersNothing(t *testing.T) {
+	m, _, _, _ := made(t, 8)
+	wrap, err := m.GetHTTPHandler(t.Context())
+	require.NoError(t, err)
+	handler, err := wrap(t.Context(), http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) }))
+	require.NoError(t, err)
+	left, cancel := context.WithCancel(t.Context())
+	cancel()
+	handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(left, http.MethodPost, "/v1/traces", http.NoBody))
+	assert.InDelta(t, 8, m.gate.limit, 0)
+	handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/v1/traces", http.NoBody))
+	assert.InDelta(t, 4, m.gate.limit, 0, "one that stays and is refused does")
+}
+
 func TestConfiguration(t *testing.T) {
 	config := NewFactory().CreateDefaultConfig()
 	require.NoError(t, componenttest.CheckConfigStruct(config))
@@ -212,6 +295,11 @@ func TestConfiguration(t *testing.T) {
 		config := NewFactory().CreateDefaultConfig()
 		require.NoError(t, confmap.NewFromStringMap(map[string]any{"max_in_flight": wrong}).Unmarshal(config))
 		require.ErrorContains(t, own(config).Validate(), "max_in_flight")
+	}
+	for _, wrong := range []string{"0s", "2h"} {
+		config := NewFactory().CreateDefaultConfig()
+		require.NoError(t, confmap.NewFromStringMap(map[string]any{"read_within": wrong}).Unmarshal(config))
+		require.ErrorContains(t, own(config).Validate(), "read_within")
 	}
 	e, err := NewFactory().Create(t.Context(), extensiontest.NewNopSettings(componentType), config)
 	require.NoError(t, err)
