@@ -61,7 +61,7 @@ func TestReloadToALongerWindow(t *testing.T) {
 	assert.Equal(t, "firing", state)
 
 	write(t, c.rules, testRules) // what is held is enough
-	b.step(1, c)
+	b.step(2, c)                 // seen twice
 	assert.Equal(t, time.Minute, c.window())
 }
 
@@ -73,13 +73,13 @@ func TestReloadWhileWindowsAreFilled(t *testing.T) {
 	b.step(1, c)
 	b.fail(nil, "FROM ledger FINAL")
 	write(t, c.rules, longer)
-	b.step(2, c)
+	b.step(3, c)
 	write(t, c.rules, "rules: [{name: step_errors, threshold: 2}]")
 	b.step(2, c)
 	assert.Contains(t, c.alerts().RulesError, "no unit")
 	assert.Equal(t, time.Minute, c.window())
 	write(t, c.rules, fmt.Sprintf("# %s\n%s", "the same", testRules))
-	b.step(1, c)
+	b.step(2, c)
 	assert.Empty(t, c.alerts().RulesError)
 	assert.True(t, c.live.prepared(), "nobody needs the longer window any more")
 	b.fail(nil, "")

@@ -56,6 +56,7 @@ func TestRulesFile(t *testing.T) {
 	}
 	changed := func(want string) {
 		t.Helper()
+		unchanged() // seen once, it may be half written
 		set, err := f.changed()
 		require.NoError(t, err)
 		assert.Equal(t, want, threshold(t, set))
@@ -73,10 +74,13 @@ func TestRulesFile(t *testing.T) {
 	write(t, f.path, ninePercent)
 	changed("9 %")
 	write(t, f.path, mistake)
+	unchanged()
 	refused("five")
 	write(t, f.path, strings.Replace(mistake, "five", "six", 1))
+	unchanged()
 	refused("six")
 	write(t, f.path, mistake)
+	unchanged()
 	refused("five") // another mistake was between
 	write(t, f.path, ninePercent)
 	unchanged() // what is in force
@@ -86,7 +90,59 @@ func TestRulesFile(t *testing.T) {
 	write(t, f.path, fivePercent)
 	changed("5 %")
 	write(t, f.path, strings.Repeat("#", rules.MaxFileBytes+1))
+	unchanged()
 	refused("at most 1048576")
+}
+
+// What is seen of a file while it is written changes no rule: cp and editors empty it first.
+func TestARulesFileThatIsBeingWritten(t *testing.T) {
+	f := &rulesFile{path: filepath.Join(t.TempDir(), "rules.yaml")}
+	write(t, f.path, fivePercent)
+	_, err := f.load()
+	require.NoError(t, err)
+	look := func() *rules.Set {
+		t.Helper()
+		set, err := f.changed()
+		require.NoError(t, err)
+		return set
+	}
+	for _, half := range []string{"", "rules: []\n", "rules: [{na"} {
+		write(t, f.path, half)
+		assert.Nil(t, look(), half)
+		write(t, f.path, fivePercent)
+		assert.Nil(t, look(), half)
+		assert.Empty(t, f.failure, half)
+	}
+	write(t, f.path, "")
+	assert.Nil(t, look())
+	write(t, f.path, "rules: [] # half\n")
+	assert.Nil(t, look())
+	write(t, f.path, ninePercent)
+	assert.Nil(t, look(), "another than the look before")
+	assert.Equal(t, "9 %", threshold(t, look()))
+
+	for _, blank := range []string{"", "# nothing\n", "---\n", "{}\n"} {
+		write(t, f.path, blank)
+		assert.Nil(t, look())
+		_, err := f.changed()
+		require.ErrorContains(t, err, "is empty", "%q", blank)
+		assert.Nil(t, look(), "told once")
+		write(t, f.path, ninePercent)
+		assert.Nil(t, look())
+		assert.Empty(t, f.failure, "what was in force is there again")
+	}
+	write(t, f.path, "rules: []\n")
+	assert.Nil(t, look())
+	assert.Equal(t, "2 %", threshold(t, look()), "the pack alone, when it is said")
+}
+
+// A collector may start with an empty file, to be filled later.
+func TestAnEmptyRulesFileAtTheStart(t *testing.T) {
+	f := &rulesFile{path: filepath.Join(t.TempDir(), "rules.yaml")}
+	write(t, f.path, "")
+	set, err := f.load()
+	require.NoError(t, err)
+	assert.Equal(t, "2 %", threshold(t, set))
 }
 
 func TestNoRulesFile(t *testing.T) {

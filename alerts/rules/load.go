@@ -19,7 +19,7 @@ func Load(name string, content []byte) (*Set, error) {
 		return nil, err
 	}
 	m := strictyaml.NewFile(name)
-	set := &Set{}
+	set := &Set{blank: f.blank}
 	written := uniqueNames(m, f)
 	if !f.defaultPack.Given() || f.defaultPack.V {
 		pack := defaultSpecs()

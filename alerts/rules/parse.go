@@ -33,6 +33,7 @@ type spec struct {
 // file is a file of rules as it is written.
 type file struct {
 	name        string
+	blank       bool // it has no key
 	defaultPack strictyaml.Value[bool]
 	defaults    spec
 	rules       []spec
@@ -45,7 +46,7 @@ func parseFile(name string, content []byte) (*file, error) {
 	if err := m.Err(); err != nil {
 		return nil, err
 	}
-	f := &file{name: name}
+	f := &file{name: name, blank: root == nil || len(root.Content) == 0}
 	if root == nil {
 		return f, nil
 	}

@@ -199,7 +199,11 @@ const alertName = "alertname"
 type Set struct {
 	rules    []*Rule
 	disabled []string
+	blank    bool
 }
+
+// Blank tells whether the file has no key at all, as one that is being written.
+func (s *Set) Blank() bool { return s.blank }
 
 // Rules are the rules that are evaluated, in the order of the default pack, then of the file.
 func (s *Set) Rules() []*Rule { return slices.Clone(s.rules) }
