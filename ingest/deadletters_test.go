@@ -73,6 +73,24 @@ type inserterFunc func(ctx context.Context, rows []schema.Span) error
 
 func (f inserterFunc) InsertSpans(ctx context.Context, rows []schema.Span) error { return f(ctx, rows) }
 
+// A replay that finds nothing is answered, and is no warning.
+func TestAReplayOfNothingIsNoWarning(t *testing.T) {
+	s := &testStore{dir: t.TempDir()}
+	dir := filepath.Join(s.dir, "journal")
+	core, logs := observer.New(zapcore.InfoLevel)
+	set := settings()
+	set.Logger = zap.New(core)
+	e := started(t, s, set, func(c *Config) { c.Writer.ShutdownTimeout = 0 })
+	answer, err := deadletter.RequestReplay(t.Context(), dir, "nothing")
+	require.NoError(t, err)
+	assert.Zero(t, answer.Replayed+answer.Kept)
+	require.NoError(t, e.Shutdown(t.Context()))
+	said := logs.FilterMessageSnippet("nothing to replay").All()
+	require.Len(t, said, 1)
+	assert.Equal(t, zapcore.InfoLevel, said[0].Level)
+	assert.Empty(t, logs.FilterMessageSnippet("were replayed").All())
+}
+
 // A collector that is down when it is asked replays at its next start; one whose journal
 // is full says so and keeps the letters.
 func TestARequestToReplayWaitsForACollector(t *testing.T) {

@@ -341,7 +341,15 @@ func (e *ledgerExporter) replay(ctx context.Context, id string) {
 		a.Error = err.Error()
 	}
 	e.telemetry.replayed.Add(context.WithoutCancel(ctx), int64(taken))
-	e.logger.Warn("Dead letters were replayed because of a request", zap.Int("rows", taken), zap.Int("kept", kept), zap.Error(err))
+	said := []zap.Field{zap.Int("rows", taken), zap.Int("lines_kept", kept), zap.Error(err)}
+	switch {
+	case err != nil:
+		e.logger.Warn("Dead letters could not all be replayed; ask again when the cause is gone", said...)
+	case taken == 0:
+		e.logger.Info("A replay of dead letters was asked for, and there was nothing to replay", said...)
+	default:
+		e.logger.Warn("Dead letters were replayed because of a request", said...)
+	}
 	if err := deadletter.Respond(e.dir, a); err != nil {
 		e.logger.Error("A replay of dead letters could not be answered", zap.Error(err))
 	}

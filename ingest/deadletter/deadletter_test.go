@@ -93,9 +93,27 @@ func TestATornLineIsPassedOver(t *testing.T) {
 	path := filepath.Join(dir, deadletter.Name)
 	raw, err := os.ReadFile(path)
 	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(path, append(raw, `{"time":"2026`...), 0o600))
+	torn := `{"time":"2026`
+	require.NoError(t, os.WriteFile(path, append(raw, torn...), 0o600))
 	assert.Len(t, lettersIn(t, dir), 1)
 	assert.Empty(t, lettersIn(t, t.TempDir()))
+
+	f = deadletter.New(dir, 1<<20)
+	_, err = f.Add(letterWithRow(t, 2))
+	require.NoError(t, err)
+	require.NoError(t, f.Close())
+	assert.Len(t, lettersIn(t, dir), 2, "nor the next one")
+
+	rows := 0
+	for range 2 { // the second one finds it still there
+		_, kept, err := f.Replay(func(spans []schema.Span) error { rows += len(spans); return nil })
+		require.NoError(t, err)
+		assert.Equal(t, 2, rows)
+		assert.Equal(t, 1, kept, "what cannot be read is kept and counted")
+	}
+	raw, err = os.ReadFile(path)
+	require.NoError(t, err)
+	assert.Equal(t, torn, strings.TrimSuffix(string(raw), "\n"))
 }
 
 // Whatever letters there are, a replay hands over each row once and leaves the others;

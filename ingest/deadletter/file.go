@@ -85,12 +85,23 @@ func (f *File) write(lines []byte) (displaced int, err error) {
 			return displaced, err
 		}
 	}
-	n, err := f.file.Write(lines)
-	f.size += int64(n)
-	if err != nil {
-		return displaced, err
+	_, err = f.file.Write(lines)
+	if err == nil {
+		err = f.file.Sync()
 	}
-	return displaced, f.file.Sync()
+	if err != nil {
+		return displaced, errors.Join(err, f.undo())
+	}
+	f.size += int64(len(lines))
+	return displaced, nil
+}
+
+// undo takes back what a failed write left: the next letter would be glued to half a one.
+func (f *File) undo() error {
+	if err := f.file.Truncate(f.size); err != nil {
+		return errors.Join(err, f.closeFile()) // open mends the end
+	}
+	return nil
 }
 
 func (f *File) open() error {
@@ -98,16 +109,34 @@ func (f *File) open() error {
 		return nil
 	}
 	// Whose spans they were is nobody else's business.
-	file, err := os.OpenFile(f.path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	file, err := os.OpenFile(f.path, os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o600)
 	if err != nil {
 		return err
 	}
-	info, err := file.Stat()
+	size, err := endLastLine(file)
 	if err != nil {
 		return errors.Join(err, file.Close())
 	}
-	f.file, f.size = file, info.Size()
+	f.file, f.size = file, size
 	return nil
+}
+
+// endLastLine ends a line that a power cut left torn, and returns the file's size, in bytes.
+func endLastLine(file *os.File) (size int64, err error) {
+	info, err := file.Stat()
+	if err != nil || info.Size() == 0 {
+		return 0, err
+	}
+	size = info.Size()
+	last := make([]byte, 1)
+	if _, err := file.ReadAt(last, size-1); err != nil {
+		return 0, err
+	}
+	if last[0] == '\n' {
+		return size, nil
+	}
+	n, err := file.WriteString("\n")
+	return size + int64(n), err
 }
 
 // items counts what the letters of a file stand for.
@@ -142,8 +171,8 @@ const replayRows = 1000
 
 // Replay hands the rows of all letters to take, the oldest first, and then drops these
 // letters. When take fails all letters stay: rows that were taken come again with the
-// next replay. It returns how many rows were taken and how many letters stay, for they
-// hold no row that this build can read.
+// next replay. It returns how many rows were taken and how many lines stay, for they are
+// letters without a row that this build can read, or no letters: torn, or damaged.
 func (f *File) Replay(take func([]schema.Span) error) (taken, kept int, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -184,12 +213,8 @@ func replayFile(path string, take func([]schema.Span) error) (taken, kept int, e
 		return nil
 	}
 	err = eachLine(path, func(line []byte) error {
-		l, ok := decode(line)
-		if !ok {
-			return nil
-		}
 		var own []schema.Span
-		if l.Row != nil {
+		if l, ok := decode(line); ok && l.Row != nil {
 			own, _ = journal.DecodeRows(l.Row) // one of a newer release stays for that release
 		}
 		if len(own) == 0 {

@@ -22,7 +22,7 @@ type Answer struct {
 	ID       string    `json:"id"` // of the request
 	Time     time.Time `json:"time"`
 	Replayed int       `json:"replayed"` // rows that are in the journal now
-	Kept     int       `json:"kept"`     // letters that hold nothing to replay
+	Kept     int       `json:"kept"`     // lines that hold nothing to replay: letters without a row, and what cannot be read
 	Error    string    `json:"error,omitempty"`
 }
 

@@ -301,7 +301,7 @@ func replayLetters(ctx context.Context, env Environment, folder string, wait tim
 	p := newPrinter(env)
 	p.line(fmt.Sprintf("%s replayed from %s: now in the journal, from where they go to the store.", plural(answer.Replayed, "row"), folder))
 	if answer.Kept > 0 {
-		p.line(fmt.Sprintf("Left there, for nothing of them can be replayed: %s.", plural(answer.Kept, "letter")))
+		p.line(fmt.Sprintf("Left there, for nothing of them can be replayed: %s.", plural(answer.Kept, "line")))
 	}
 	return p.flush(env)
 }

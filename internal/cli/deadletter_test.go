@@ -57,7 +57,7 @@ func TestDeadLettersAreReplayed(t *testing.T) {
 	require.True(t, asked)
 
 	require.NoError(t, deadletter.Respond(folder, deadletter.Answer{ID: id, Replayed: 1, Kept: 3})) // as the collector does
-	assert.Equal(t, "1 row replayed from "+folder+": now in the journal, from where they go to the store.\nLeft there, for nothing of them can be replayed: 3 letters.\n",
+	assert.Equal(t, "1 row replayed from "+folder+": now in the journal, from where they go to the store.\nLeft there, for nothing of them can be replayed: 3 lines.\n",
 		process{}.must(t, "deadletter", "replay", "--data-dir", data))
 
 	_, asked = deadletter.Requested(folder)
