@@ -28,12 +28,16 @@ const (
 	explainMaxMemory = 1 << 30         // bytes, of the query
 )
 
-// cause is where a signal's numerator comes from: rows of a view, and what their error is.
+// cause is where a signal's numerator comes from: rows of a view, or repeats, and what
+// their error is.
 type cause struct{ view, where, err, step, provider string }
 
 const (
 	errorOfAttempt = "if(http_status = 0 OR error_class = toString(http_status), toString(error_class), trim(concat(error_class, ' ', toString(http_status))))"
-	failedOutcome  = "outcome IN ('failed_without_retry', 'failed_after_retry', 'handled')"
+	// repeats are the attempts with the error of the one before, in their operation and at
+	// their grain: what a retry was made for. First tries that met none are left out.
+	repeats       = "repeats"
+	failedOutcome = "outcome IN ('failed_without_retry', 'failed_after_retry', 'handled')"
 )
 
 // causes ask for what events.go counts, but for whether it has settled: who asks why
@@ -44,7 +48,7 @@ var causes = map[Signal]cause{
 	AttemptErrorRatio:        {"attempts", "grain = 'call' AND counted AND ending = 'failed'", errorOfAttempt, "step", "provider"},
 	ServerErrorRatio:         {"attempts", "request AND ending IN ('failed', 'unknown') AND (http_status BETWEEN 500 AND 599 OR http_status = 0 AND " + classOf + " IN ('" + strings.Join(serverErrors, "', '") + "'))", errorOfAttempt, "step", "provider"},
 	ThrottledRatio:           {"attempts", "request AND ending IN ('failed', 'unknown') AND (http_status = 429 OR http_status = 0 AND " + classOf + " IN ('" + strings.Join(throttles, "', '") + "'))", errorOfAttempt, "step", "provider"},
-	RetryRatio:               {"operations", "retries > 0", "first_error", "step", "''"},
+	RetryRatio:               {repeats, "charge NOT IN ('', 'fallback') AND NOT hidden", "repeated", "step", "''"},
 	FallbackRatio:            {"operations", "counts_in_step AND fallbacks > 0", "first_error", "step", "''"},
 	ContractViolationRatio:   {"violations", "true", "concat('missing ', direction, ': ', key)", "node", "''"},
 	IncompleteRunRatio:       {"runs", "completion IN ('incomplete', 'orphaned')", "if(notEmpty(unfinished_steps), concat('unfinished: ', arrayStringConcat(arraySort(unfinished_steps), ', ')), completion)", "''", "''"},
@@ -60,13 +64,25 @@ func (c cause) columns() []string {
 	columns := []string{"service", "environment", "version", "run_id", "end_bounded_ns", "trace_end_ns"}
 	switch c.view {
 	case "operations":
-		return append(columns, "step", "grain", "outcome", "counts_in_step", "last_error", "first_error", "retries", "fallbacks", "provider")
+		return append(columns, "step", "grain", "outcome", "counts_in_step", "last_error", "first_error", "fallbacks", "provider")
+	case repeats:
+		return append(columns, "step", "grain", "error_class", "http_status", "charge", "hidden", "trace_key", "operation", "start_ns", "ordinal")
 	case "attempts":
 		return append(columns, "step", "grain", "counted", "ending", "error_class", "http_status", "provider", "request", "wasted", "midway")
 	case "violations":
 		return append(columns, "node", "direction", "key", "count")
 	}
 	return append(columns, "completion", "unfinished_steps", "exhausted", "retries", "run_limit")
+}
+
+// rows is a subquery of the rows of traces that end after sinceNs.
+func (c cause) rows(sinceNs int64) string {
+	if c.view != repeats {
+		return schema.Narrow(c.view, c.columns()...)
+	}
+	return fmt.Sprintf("(SELECT *, lagInFrame(error) OVER (PARTITION BY trace_key, run_id, operation, step, grain ORDER BY start_ns, ordinal ROWS BETWEEN 1 PRECEDING AND CURRENT ROW) AS repeated"+
+		" FROM (SELECT *, %s AS error FROM %s WHERE trace_end_ns > %d) WHERE charge != '' OR error != '')",
+		errorOfAttempt, schema.Narrow("attempts", c.columns()...), sinceNs)
 }
 
 // Explain reads what stands behind the sample that q gave for a group: the most
@@ -90,7 +106,7 @@ func Explain(ctx context.Context, conn driver.Conn, q Query, group Labels) (Expl
 	}
 	query := fmt.Sprintf("SELECT toString(service), toString(environment), toString(version), toString(%s), toString(%s), toString(%s) AS err, %s AS n, groupUniqArray(%d)(run_id)"+
 		" FROM %s WHERE %s GROUP BY ALL ORDER BY n DESC, err LIMIT %d",
-		c.step, c.provider, c.err, weight, exampleRuns, schema.Narrow(c.view, c.columns()...), strings.Join(conditions, " AND "), maxCauses)
+		c.step, c.provider, c.err, weight, exampleRuns, c.rows(q.ToNs-q.WindowNs), strings.Join(conditions, " AND "), maxCauses)
 	ctx, cancel := context.WithTimeout(ctx, explainTimeout)
 	defer cancel()
 	ctx = clickhouse.Context(ctx, clickhouse.WithSettings(clickhouse.Settings{"max_memory_usage": explainMaxMemory}))

@@ -37,6 +37,7 @@ func TestExplanationsOfRealApplications(t *testing.T) {
 	insert("py-openinference/n12_shared_budget", "budget")
 	insert("ai-sdk-6/g2_stream_midway", "stream")
 	insert("otelhttp-go/exhausted", "send")
+	insert("openinference/c_nested_9", "nested")
 	for _, c := range []struct {
 		signal  signals.Signal
 		service string
@@ -49,7 +50,10 @@ func TestExplanationsOfRealApplications(t *testing.T) {
 		{signals.AttemptErrorRatio, "fallback", "InternalServerError 500", 1, "py-openinference/e3_fallback_all_fail"},
 		{signals.ServerErrorRatio, "send", "503", 4, "otelhttp-go/exhausted"},
 		{signals.ThrottledRatio, "retry", "RateLimitError 429", 1, "py-openinference/a_client_retry"},
-		{signals.RetryRatio, "retry", "RateLimitError", 1, "py-openinference/a_client_retry"},
+		{signals.RetryRatio, "retry", "InternalServerError 503", 1, "py-openinference/a_client_retry"}, // and one for RateLimitError 429
+		// What the attempts met that were repeated, of one operation: no more than its retries.
+		{signals.RetryRatio, "send", "503", 3, "otelhttp-go/exhausted"},
+		{signals.RetryRatio, "nested", "RateLimitError 429", 8, "openinference/c_nested_9"},
 		{signals.FallbackRatio, "fallback", "RateLimitError", 1, "py-openinference/e3_fallback_all_fail"},
 		{signals.ContractViolationRatio, "contract", "missing input: deduplicated", 1, "py-openinference/h1_contract_with_root"},
 		{signals.IncompleteRunRatio, "budget", "unfinished: rank, resolve", 1, "py-openinference/n12_shared_budget"},
