@@ -332,7 +332,7 @@ func (h *handler) fail(w http.ResponseWriter, r *http.Request, err error) {
 	case errors.As(err, &refusal):
 		h.write(w, refusal.Status, answer.Failure{Error: refusal.Sentence})
 	case errors.Is(err, context.Canceled) && r.Context().Err() != nil: // nobody waits for an answer
-	case errors.Is(err, context.DeadlineExceeded):
+	case answer.TookTooLong(err):
 		h.write(w, http.StatusGatewayTimeout, answer.Failure{Error: "the answer took too long; ask for a shorter time"})
 	case excess != "" && own:
 		h.Logger.Info("A question about alerts was too large", zap.String("path", r.URL.Path), zap.Error(err))

@@ -4,9 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -272,6 +274,18 @@ func TestAReplayOutlivesTheWriteTimeoutAndNotTheCollector(t *testing.T) {
 		require.Equal(t, http.StatusServiceUnavailable, response.StatusCode)
 		require.Contains(t, failure.Error, map[bool]string{false: "the store is not ready", true: "is being stopped"}[ended])
 		server.Close()
+	}
+}
+
+// The socket of the store may say so before the context does.
+func TestAQuestionThatTookTooLong(t *testing.T) {
+	t.Parallel()
+	h := handler{Settings: Settings{Logger: zaptest.NewLogger(t)}}
+	for _, err := range []error{context.DeadlineExceeded, os.ErrDeadlineExceeded} {
+		w := httptest.NewRecorder()
+		h.fail(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, HistoryPath, http.NoBody), fmt.Errorf("read: %w", err))
+		assert.Equal(t, http.StatusGatewayTimeout, w.Code, err)
+		assert.Contains(t, w.Body.String(), "ask for a shorter time")
 	}
 }
 

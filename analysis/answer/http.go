@@ -1,10 +1,13 @@
 package answer
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
+	"os"
 	"slices"
 	"strings"
 
@@ -46,6 +49,12 @@ func CheckParameters(path string, values url.Values, taken ...string) error {
 
 // ErrNotReady refuses while there is no connection to the store.
 var ErrNotReady = &RefusalError{http.StatusServiceUnavailable, "the store is not ready: it is still starting, or cannot be reached; the collector's log says which"}
+
+// TookTooLong tells whether a question ended at its time limit. clickhouse-go gives its
+// socket the context's deadline, so that either may be the first to say so.
+func TookTooLong(err error) bool {
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded)
+}
 
 // Write writes an answer as JSON.
 func Write(w http.ResponseWriter, log *zap.Logger, status int, body any) {

@@ -1,11 +1,16 @@
 package answer
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"math"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -40,4 +45,18 @@ func TestWrite(t *testing.T) {
 	assert.Equal(t, http.StatusInternalServerError, w.Code)
 	assert.Contains(t, w.Body.String(), "the collector's log says why")
 	assert.Equal(t, 1, logs.Len())
+}
+
+// A socket whose deadline is the context's may be the first to say that time is up.
+func TestTookTooLong(t *testing.T) {
+	t.Parallel()
+	near, far := net.Pipe()
+	defer func() { _, _ = near.Close(), far.Close() }()
+	require.NoError(t, near.SetReadDeadline(time.Unix(1, 0)))
+	_, socket := near.Read(make([]byte, 1))
+	require.NotErrorIs(t, socket, context.DeadlineExceeded)
+	assert.True(t, TookTooLong(fmt.Errorf("read the packet: %w", socket)))
+	assert.True(t, TookTooLong(fmt.Errorf("ask the store: %w", context.DeadlineExceeded)))
+	assert.False(t, TookTooLong(context.Canceled))
+	assert.False(t, TookTooLong(errors.New("a timeout, it says")))
 }

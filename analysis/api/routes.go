@@ -181,7 +181,7 @@ func (s *server) fail(w http.ResponseWriter, r *http.Request, err error) {
 		s.write(w, http.StatusNotFound, answer.Failure{Error: fmt.Sprintf(
 			"no run has the id %q, nor one that begins so; a run shows some seconds after its first span", r.PathValue("id"))})
 	case errors.Is(err, context.Canceled) && r.Context().Err() != nil: // nobody waits for an answer
-	case errors.Is(err, context.DeadlineExceeded):
+	case answer.TookTooLong(err):
 		s.write(w, http.StatusGatewayTimeout, answer.Failure{Error: fmt.Sprintf(
 			"the answer took longer than %s; ask for a shorter window, or raise query_timeout", s.config.QueryTimeout)})
 	case excess != "" && own:

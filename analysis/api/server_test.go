@@ -3,9 +3,11 @@ package api
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"strings"
 	"testing"
@@ -189,6 +191,18 @@ func TestQuotas(t *testing.T) {
 	var top answer.Top
 	require.Equal(t, http.StatusOK, ask(t, start(t, store, nil), "/api/v1/top", &top))
 	require.Equal(t, answer.TopOf(account, answer.Filter{}), top)
+}
+
+// The socket of the store may say so before the context does.
+func TestAQuestionThatTookTooLong(t *testing.T) {
+	t.Parallel()
+	s := newServer(defaults(), extensiontest.NewNopSettings(componentType))
+	for _, err := range []error{context.DeadlineExceeded, os.ErrDeadlineExceeded} {
+		w := httptest.NewRecorder()
+		s.fail(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/api/v1/top", http.NoBody), fmt.Errorf("read: %w", err))
+		require.Equal(t, http.StatusGatewayTimeout, w.Code, err)
+		require.Contains(t, w.Body.String(), "raise query_timeout")
+	}
 }
 
 func TestListsAreNeverNull(t *testing.T) {
