@@ -39,7 +39,8 @@ func explainPort(err error, config *effectiveConfig) string {
 	}
 	address := op.Addr.String()
 	host, port, splitErr := net.SplitHostPort(address)
-	if splitErr != nil {
+	number, numberErr := strconv.Atoi(port)
+	if splitErr != nil || numberErr != nil {
 		return fmt.Sprintf("Address %s is taken by another program.", address)
 	}
 	settings := slices.Sorted(maps.Keys(config.settingsOfPort(port)))
@@ -47,16 +48,15 @@ func explainPort(err error, config *effectiveConfig) string {
 		return fmt.Sprintf("Port %s is taken by another program, perhaps another collector. Stop it, or give this one another port.", address)
 	}
 	return fmt.Sprintf("Port %s is taken by another program, perhaps another collector. Stop it, or give this one another port: --set=%s=%s",
-		address, settings[0], net.JoinHostPort(host, anotherPort(port)))
+		address, settings[0], net.JoinHostPort(host, strconv.Itoa(anotherPort(number))))
 }
 
-// anotherPort suggests a port: ten thousand higher where that is one.
-func anotherPort(port string) string {
-	n, err := strconv.Atoi(port)
-	if err != nil || n+10000 > 65535 {
-		return "14317"
+// anotherPort suggests a port: ten thousand higher, or lower where that is none.
+func anotherPort(port int) int {
+	if port+10000 > 65535 {
+		return port - 10000
 	}
-	return strconv.Itoa(n + 10000)
+	return port + 10000
 }
 
 // withoutStartFailures leaves out the Collector's log of a component that could not
