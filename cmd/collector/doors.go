@@ -86,7 +86,11 @@ func (e *openDoorsError) Error() string {
 	settings, components := make([]string, len(e.open)), []string{}
 	encrypted, asks := true, true
 	for i, l := range e.open {
-		settings[i] = l.setting + "=" + l.address
+		address := l.address
+		if address == "" {
+			address = `""`
+		}
+		settings[i] = l.setting + "=" + address
 		encrypted, asks = encrypted && l.encrypted, asks && l.asks
 		if !slices.Contains(components, l.component) {
 			components = append(components, l.component)
@@ -148,21 +152,19 @@ func unprotected(conf map[string]any) (names []string) {
 
 // listeners are those of the receivers and extensions that run, and of the collector's
 // own metrics, sorted by their settings. Where no address is set it is on this machine by
-// default, and left out; but "telemetry" and others may be named all the same.
+// default; one that is set and empty, as a variable of the environment may be, is all
+// interfaces.
 func listeners(conf map[string]any) []listener {
 	var found []listener
-	add := func(component, setting string, settings map[string]any, fallback string) {
+	add := func(component, setting string, settings map[string]any) {
 		if text(settings, "transport") == "unix" {
 			return
 		}
-		address := text(settings, "endpoint")
-		if address == "" {
-			address = fallback
-		}
-		tls, encrypted := settings["tls"].(map[string]any)
+		tls, encrypted := enabledIn(settings, "tls")
+		auth, _ := enabledIn(settings, "auth")
 		found = append(found, listener{
-			component: component, setting: setting + ".endpoint", address: address, encrypted: encrypted,
-			asks: text(mapIn(settings, "auth"), "authenticator") != "" || text(tls, "client_ca_file") != "",
+			component: component, setting: setting + ".endpoint", address: addressIn(settings, "endpoint"), encrypted: encrypted,
+			asks: text(auth, "authenticator") != "" || text(tls, "client_ca_file") != "",
 		})
 	}
 	received := map[string]bool{}
@@ -174,7 +176,9 @@ func listeners(conf map[string]any) []listener {
 	for key, settings := range section(conf, "receivers") {
 		if id := idOf(key); received[id] && kindOf(key) == "otlp" {
 			for protocol, of := range section(settings, "protocols") {
-				add(id, "receivers."+id+".protocols."+protocol, of, "localhost:0")
+				if isOn(of) {
+					add(id, "receivers."+id+".protocols."+protocol, of)
+				}
 			}
 		}
 	}
@@ -188,8 +192,15 @@ func listeners(conf map[string]any) []listener {
 			continue
 		}
 		switch kindOf(key) {
-		case "retryledger_api", "health_check":
-			add(id, "extensions."+id, settings, "localhost:0")
+		case "retryledger_api":
+			add(id, "extensions."+id, settings)
+		case "health_check":
+			add(id, "extensions."+id, settings)
+			for _, protocol := range []string{"http", "grpc"} { // with the feature gate extension.healthcheck.useComponentStatus
+				if _, set := settings[protocol]; set {
+					add(id, "extensions."+id+"."+protocol, mapIn(settings, protocol))
+				}
+			}
 		case "retryledger_alerts":
 			if l, ok := gossip(id, mapIn(mapIn(settings, "delivery"), "cluster")); ok {
 				found = append(found, l)
@@ -206,10 +217,7 @@ func gossip(id string, cluster map[string]any) (listener, bool) {
 	if len(listIn(cluster, "peers")) == 0 {
 		return listener{}, false
 	}
-	l := listener{component: id, setting: "extensions." + id + ".delivery.cluster.bind_address", address: text(cluster, "bind_address")}
-	if l.address == "" {
-		l.address = "localhost:0"
-	}
+	l := listener{component: id, setting: "extensions." + id + ".delivery.cluster.bind_address", address: addressIn(cluster, "bind_address")}
 	if file := text(cluster, "tls_config_file"); file != "" {
 		l.encrypted = true
 		var tls struct {
@@ -232,11 +240,37 @@ func ownMetrics(conf map[string]any) []listener {
 	for i, reader := range readers {
 		r, _ := reader.(map[string]any)
 		prometheus := mapIn(mapIn(mapIn(r, "pull"), "exporter"), "prometheus")
-		if host := text(prometheus, "host"); host != "" {
-			found = append(found, listener{component: "telemetry", setting: fmt.Sprintf("service.telemetry.metrics.readers[%d].pull.exporter.prometheus.host", i), address: host})
+		if _, set := prometheus["host"]; set { // without one the collector does not start
+			found = append(found, listener{
+				component: "telemetry", setting: fmt.Sprintf("service.telemetry.metrics.readers[%d].pull.exporter.prometheus.host", i),
+				address: addressIn(prometheus, "host"),
+			})
 		}
 	}
 	return found
+}
+
+// addressIn is the address that a component is given, on this machine where it is given
+// none. What is no text is an empty variable of the environment, or nothing to rely on.
+func addressIn(conf map[string]any, key string) string {
+	if _, set := conf[key]; !set {
+		return "localhost:0"
+	}
+	return text(conf, key)
+}
+
+// enabledIn is a section that the Collector heeds: `enabled: false` turns it off.
+func enabledIn(conf map[string]any, key string) (found map[string]any, on bool) {
+	found, on = conf[key].(map[string]any)
+	if !on || !isOn(found) {
+		return nil, false
+	}
+	return found, true
+}
+
+func isOn(section map[string]any) bool {
+	enabled, set := section["enabled"]
+	return !set || enabled == true
 }
 
 func section(conf map[string]any, key string) map[string]map[string]any {
