@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -115,7 +116,9 @@ func (s *server) Shutdown(ctx context.Context) error {
 }
 
 // guarded refuses what a web page may have sent: requests under a name that is not
-// this machine's, and requests from another site.
+// this machine's, and requests from another site: what a browser says of where it sends
+// from is read in Sec-Fetch-Site, and where a request would change something in Origin
+// too, which all browsers send with it.
 func (s *server) guarded(next http.Handler) http.Handler {
 	loopback := onLoopback(s.config.ServerConfig.NetAddr.Endpoint)
 	allowed := s.config.AllowedHosts
@@ -132,8 +135,38 @@ func (s *server) guarded(next http.Handler) http.Handler {
 			s.fail(w, r, answer.Refuse(http.StatusForbidden, "pages of other sites may not read this API; set cors to allow some"))
 			return
 		}
+		if origin := r.Header.Get("Origin"); origin != "" && changes(r) && !s.allowsOrigin(origin, r.Host) {
+			s.fail(w, r, answer.Refuse(http.StatusForbidden, fmt.Sprintf(
+				"pages of %q may not change anything here; add its name to allowed_hosts, or set cors to allow it", origin)))
+			return
+		}
 		next.ServeHTTP(w, r)
 	})
+}
+
+// changes tells whether a request may change something.
+func changes(r *http.Request) bool {
+	return r.Method != http.MethodGet && r.Method != http.MethodHead && r.Method != http.MethodOptions
+}
+
+// allowsOrigin tells whether a page of origin (scheme://host:port, or "null") may change
+// something: one of the address that the request was sent to, and those that are configured.
+func (s *server) allowsOrigin(origin, host string) bool {
+	if s.config.ServerConfig.CORS.HasValue() {
+		for _, allowed := range s.config.ServerConfig.CORS.Get().AllowedOrigins {
+			before, after, wild := strings.Cut(strings.ToLower(allowed), "*")
+			rest, begins := strings.CutPrefix(strings.ToLower(origin), before)
+			if begins && (rest == "" && !wild || wild && strings.HasSuffix(rest, after)) {
+				return true
+			}
+		}
+	}
+	from, err := url.Parse(origin)
+	if err != nil || from.Host == "" {
+		return false
+	}
+	return strings.EqualFold(from.Host, host) ||
+		slices.ContainsFunc(s.config.AllowedHosts, func(a string) bool { return strings.EqualFold(a, from.Hostname()) })
 }
 
 // followsLink tells whether a person follows a link of another site, such as a chat's:

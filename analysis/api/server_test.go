@@ -17,6 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/component/componenttest"
+	"go.opentelemetry.io/collector/config/confighttp"
+	"go.opentelemetry.io/collector/config/configoptional"
 	"go.opentelemetry.io/collector/extension/extensiontest"
 	"go.opentelemetry.io/collector/pdata/ptrace"
 
@@ -311,6 +313,53 @@ func TestWebPagesCannotRead(t *testing.T) {
 	for _, name := range []string{"localhost:1", "127.0.0.1", "[::1]:9", "ledger.example.com:4320", "LEDGER.example.com"} {
 		var top answer.Top
 		require.Equal(t, http.StatusOK, ask(t, s, "/api/v1/top", &top, under(name)), name)
+	}
+}
+
+// Nor does one change anything, whichever headers its browser knows.
+func TestWebPagesCannotChange(t *testing.T) {
+	plain := start(t, &storeExtension{}, func(c *Config) { c.AllowedHosts = []string{"ledger.example.com"} })
+	shared := start(t, &storeExtension{}, func(c *Config) {
+		c.ServerConfig.CORS = configoptional.Some(confighttp.CORSConfig{AllowedOrigins: []string{"https://*.example.org", "https://one.example.net"}})
+	})
+	own, of := plain.addr.String(), shared.addr.String()
+	for _, c := range []struct {
+		s              *server
+		method, origin string
+		refused        bool
+	}{
+		{plain, http.MethodPost, "", false}, // no browser
+		{plain, http.MethodPost, "http://" + own, false},
+		{plain, http.MethodDelete, "https://LEDGER.example.com", false},
+		{plain, http.MethodPost, "https://ledger.example.com:8443", false},
+		{plain, http.MethodPost, "https://evil.example.net", true},
+		{plain, http.MethodDelete, "https://evil.example.net", true},
+		{plain, http.MethodPut, "https://evil.example.net", true},
+		{plain, http.MethodPost, "http://127.0.0.1:1", true}, // another program's page on this machine
+		{plain, http.MethodPost, "https://ledger.example.com.evil.example.net", true},
+		{plain, http.MethodPost, "null", true}, // a frame in a sandbox, a file
+		{plain, http.MethodPost, "://", true},
+		{plain, http.MethodGet, "https://evil.example.net", false},
+		{shared, http.MethodPost, "https://a.example.org", false},
+		{shared, http.MethodPost, "https://one.example.net", false},
+		{shared, http.MethodPost, "http://" + of, false},
+		{shared, http.MethodPost, "https://one.example.net.evil.example", true},
+		{shared, http.MethodPost, "https://evil.example.net", true},
+	} {
+		request, err := http.NewRequestWithContext(t.Context(), c.method, "http://"+c.s.addr.String()+"/nothing", http.NoBody)
+		require.NoError(t, err)
+		if c.origin != "" {
+			request.Header.Set("Origin", c.origin)
+		}
+		response, err := http.DefaultClient.Do(request)
+		require.NoError(t, err)
+		body, err := io.ReadAll(response.Body)
+		require.NoError(t, err)
+		require.NoError(t, response.Body.Close())
+		require.Equal(t, c.refused, response.StatusCode == http.StatusForbidden, "%s from %q: %s", c.method, c.origin, body)
+		if c.refused {
+			require.Contains(t, string(body), "may not change anything")
+		}
 	}
 }
 
