@@ -52,7 +52,9 @@ func TestWatchFiresAndResolves(t *testing.T) {
 
 	b.insert(work{service: "shop", visits: 500})
 	b.step(10, c)
-	state, _ := c.alert("failing", "shop")
+	state, alert := c.alert("failing", "shop")
+	assert.Equal(t, "recovered", alert.Held)
+	assert.Equal(t, time.Second, alert.HeldSince.Sub(*alert.CountedAt), "the numbers are those of the breach")
 	assert.Equal(t, "firing", state, "the hold is ten seconds, from the first evaluation without a breach")
 	b.step(1, c)
 	state, _ = c.alert("failing", "shop")

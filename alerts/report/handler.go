@@ -187,6 +187,11 @@ func (h *handler) explained(ctx context.Context, text string) (*Why, error) {
 		return nil, answer.Refuse(http.StatusNotFound, fmt.Sprintf("no alert has the fingerprint %q, now or in the history", text))
 	}
 	out := &Why{Transitions: []Transition{}, Samples: []Sample{}}
+	for _, a := range h.Alerts().Alerts {
+		if a.Fingerprint == Fingerprint(fingerprint) {
+			out.Held, out.HeldSince = a.Held, a.HeldSince
+		}
+	}
 	last := rows[len(rows)-1]
 	for _, rule := range h.Rules().Rules() {
 		if rule.Name == last.Rule {

@@ -160,6 +160,9 @@ func TestHistoryAndWhy(t *testing.T) {
 	a := newAsker(t, func(s *Settings) {
 		s.Conn = func(context.Context) (driver.Conn, error) { return db.Conn, nil }
 		s.Now = func() time.Time { return now }
+		s.Alerts = func() Alerts {
+			return Alerts{Alerts: []Alert{{Fingerprint: "0000000000000abd"}, {Fingerprint: "0000000000000abc", Held: "no_data", HeldSince: &now}}}
+		}
 	})
 	history := func(query string) History {
 		var found History
@@ -186,6 +189,8 @@ func TestHistoryAndWhy(t *testing.T) {
 		var found Why
 		require.Equal(t, http.StatusOK, a.ask(t, http.MethodGet, AlertsPath+"/0000000000000abc", "", &found))
 		require.Equal(t, "operation_error_ratio above 2 % over 2m by service, step", found.Condition)
+		require.Equal(t, "no_data", found.Held)
+		require.Equal(t, now, *found.HeldSince)
 		for i := range found.Samples {
 			require.EqualValues(t, 100, found.Samples[i].Denominator, "the group's own")
 			require.InDelta(t, 0.03, found.Samples[i].Ratio, 1e-12)

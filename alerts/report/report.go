@@ -32,6 +32,11 @@ type Alert struct {
 	StartsAt    *time.Time        `json:"starts_at,omitempty"` // when it fired
 	ResolvedAt  *time.Time        `json:"resolved_at,omitempty"`
 
+	// Of an alert that fires though no breach is seen any more, within its keep_firing_for:
+	// what is seen (no_data, too_few_samples or recovered), and since when.
+	Held      string     `json:"held,omitempty"`
+	HeldSince *time.Time `json:"held_since,omitempty"`
+
 	// Of the last evaluation that saw the breach.
 	CountedAt     *time.Time `json:"counted_at,omitempty"`
 	Numerator     int64      `json:"numerator"`
@@ -108,7 +113,9 @@ type Why struct {
 	Condition   string       `json:"condition,omitempty"` // of the rule as it is now; "" where it is gone
 	Transitions []Transition `json:"transitions"`         // the latest first
 	Samples     []Sample     `json:"samples"`             // from a window before it last began, until it ended or now
-	LeftOff     *Period      `json:"left_off,omitempty"`  // in the middle, where that is long
+	Held        string       `json:"held,omitempty"`      // as of the alert in AlertsPath
+	HeldSince   *time.Time   `json:"held_since,omitempty"`
+	LeftOff     *Period      `json:"left_off,omitempty"` // in the middle, where that is long
 }
 
 // Period is a time of which samples are not listed.
@@ -184,6 +191,7 @@ func AlertOf(s *rules.AlertState, fingerprint uint64, behind rules.Explanation, 
 	out := Alert{
 		Fingerprint: Fingerprint(fingerprint), Rule: s.Rule, Signal: string(s.Signal), State: string(s.State), Group: s.Group,
 		Labels: s.Labels, Annotations: annotations, Since: orNull(s.Since), StartsAt: orNull(s.StartsAt), ResolvedAt: orNull(s.ResolvedAt),
+		Held: string(s.Held), HeldSince: orNull(s.HeldSince),
 		CountedAt: orNull(s.BreachAt), Numerator: s.Numerator, Denominator: s.Denominator, Threshold: s.Threshold.Ratio(), WindowSeconds: s.Window.Seconds(),
 		LastedSeconds: s.Lasted.Seconds(), ExplainedAt: orNull(behind.At), TopError: behind.TopError, TopErrorCount: behind.TopErrorCount, Runs: behind.Runs,
 	}

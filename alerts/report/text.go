@@ -24,6 +24,9 @@ func (w *Why) Text() string {
 		head += ", " + where
 	}
 	fmt.Fprintf(&text, "%s: %s since %s\n", printed(head), printed(last.To), instantText(last.At))
+	if w.Held != "" && w.HeldSince != nil {
+		fmt.Fprintf(&text, "It is held: %s since %s\n", printed(strings.ReplaceAll(w.Held, "_", " ")), instantText(*w.HeldSince))
+	}
 	if w.Condition == "" {
 		text.WriteString("Its rule is not in force any more.\n")
 	} else {

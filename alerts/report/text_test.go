@@ -31,6 +31,9 @@ Examples of runs: order-4711, order-4712
 The numbers of each second:
   retryledger alerts why 6b1f0a3c5d7e9f12
 `, why.Text())
+	since := at.Add(time.Minute)
+	held := Why{Transitions: []Transition{firing}, Held: "no_data", HeldSince: &since}
+	assert.Contains(t, held.Text(), "firing since 2026-03-02 11:50:00Z\nIt is held: no data since 2026-03-02 11:51:00Z\n")
 	stall := Why{Condition: "evaluation_stalled for more than 30s", Transitions: []Transition{{At: at, Fingerprint: "00", Rule: "evaluation_stalled", To: "firing", Reason: "breach", LastedSeconds: 31}}}
 	assert.Equal(t, `evaluation_stalled: firing since 2026-03-02 11:50:00Z
 The rule: evaluation_stalled for more than 30s

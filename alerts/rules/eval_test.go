@@ -229,6 +229,37 @@ func TestLifeOfAnAlert(t *testing.T) {
 	}
 }
 
+// Who looks at an alert within its hold sees what it waits on, and since when.
+func TestAnAlertThatIsHeld(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, hold)
+	held := func() (rules.Reason, time.Time) {
+		a := b.Snapshot().Alerts[0]
+		return a.Held, a.HeldSince
+	}
+	script(t, b, "1× 3/100 pending breach", "4× 3/100 pending", "1× 3/100 firing breach", "1× 3/100 firing")
+	why, _ := held()
+	assert.Empty(t, why)
+	script(t, b, "1× 0/100 firing")
+	why, since := held()
+	assert.Equal(t, rules.ReasonRecovered, why)
+	assert.Equal(t, second(b.now), since)
+	script(t, b, "3× - firing")
+	why, since = held()
+	assert.Equal(t, rules.ReasonNoData, why)
+	assert.Equal(t, second(b.now-2), since)
+	script(t, b, "1× 3/100 firing")
+	why, since = held()
+	assert.Empty(t, why)
+	assert.True(t, since.IsZero())
+	script(t, b, "1× 40/49 firing")
+	why, _ = held()
+	assert.Equal(t, rules.ReasonFewSamples, why)
+	script(t, b, "9× 40/49 firing", "1× 40/49 resolved too_few_samples")
+	why, _ = held()
+	assert.Empty(t, why, "it is over")
+}
+
 // TestFlapNotifiesOnce: a value that swings around the threshold every second, every few
 // seconds, or with holes, for five minutes: it fires once and resolves once.
 func TestFlapNotifiesOnce(t *testing.T) {

@@ -331,6 +331,9 @@ func (e *Evaluator) observe(a *alert, o observation, c circumstance, numerator, 
 	if from == StateResolved {
 		from = StateInactive
 	}
+	if saw := o.reason(); saw != a.seen {
+		a.seen, a.seenSince = saw, c.at
+	}
 	if o == seesBreach {
 		a.saw(c.at, numerator, denominator, lasted)
 	} else {

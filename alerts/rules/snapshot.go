@@ -31,6 +31,11 @@ type AlertState struct {
 	CalmSince  time.Time `json:"calm_since,omitzero"`
 	ResolvedAt time.Time `json:"resolved_at,omitzero"`
 
+	// Of an alert that fires though no breach is seen any more, within its hold: what is
+	// seen (no_data, too_few_samples or recovered), and since when.
+	Held      Reason    `json:"held,omitempty"`
+	HeldSince time.Time `json:"held_since,omitzero"`
+
 	// Of the last breach, for the alert's texts.
 	BreachAt    time.Time     `json:"breach_at,omitzero"`
 	Numerator   int64         `json:"numerator"`
@@ -50,9 +55,11 @@ func (e *Evaluator) Snapshot() Snapshot {
 		all = append(all, inOrder(e.alerts[name])...)
 	}
 	for _, a := range all {
+		held, heldSince := a.held()
 		s.Alerts = append(s.Alerts, AlertState{
 			Rule: a.rule.Name, Signal: a.rule.Signal, Group: a.group, Labels: a.rule.alertLabels(a.group), State: a.state,
 			Since: instantOf(a.since), StartsAt: instantOf(a.fired), CalmSince: instantOf(a.calm), ResolvedAt: instantOf(a.resolved),
+			Held: held, HeldSince: instantOf(heldSince),
 			BreachAt: instantOf(a.breach), Numerator: a.numerator, Denominator: a.denominator, Lasted: a.lasted,
 			Threshold: a.rule.Threshold, Window: a.rule.Window,
 		})
@@ -137,6 +144,7 @@ func (s *AlertState) alert() (*alert, error) {
 	a := &alert{
 		rule: s.rule(), restored: true, group: s.Group, state: s.State,
 		since: nanoseconds(s.Since), fired: nanoseconds(s.StartsAt), calm: nanoseconds(s.CalmSince), resolved: nanoseconds(s.ResolvedAt),
+		seen: s.Held, seenSince: nanoseconds(s.HeldSince),
 		breach: nanoseconds(s.BreachAt), numerator: s.Numerator, denominator: s.Denominator, lasted: s.Lasted,
 	}
 	switch s.State {

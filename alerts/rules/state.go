@@ -84,6 +84,10 @@ type alert struct {
 	calm     int64 // the first evaluation after the last breach that saw none: the hold runs from here
 	resolved int64
 
+	// What the last evaluation saw, and since when all did.
+	seen      Reason
+	seenSince int64
+
 	// Of the last evaluation that saw a breach.
 	breach                 int64
 	numerator, denominator int64
@@ -163,6 +167,15 @@ func (a *alert) end(at int64) {
 	} else {
 		a.state = StateInactive
 	}
+}
+
+// held is why an alert that fires goes on although the last evaluation saw no breach, and
+// since when it saw that; "" of any other.
+func (a *alert) held() (why Reason, since int64) {
+	if a.state != StateFiring || a.calm == 0 || a.seen == ReasonBreach {
+		return "", 0
+	}
+	return a.seen, a.seenSince
 }
 
 // saw keeps the numbers of a breach, which are those that the alert speaks of.

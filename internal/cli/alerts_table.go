@@ -46,11 +46,16 @@ func (p printer) alerts(found report.Alerts) {
 	}
 	p.table([]column{
 		{title: "rule", left: true, cells: each(func(a *report.Alert) string { return clean(a.Rule) })},
-		{title: "state", left: true, cells: each(func(a *report.Alert) string { return p.paintAlert(a.State) })},
+		{title: "state", left: true, cells: each(func(a *report.Alert) string {
+			if a.Held != "" {
+				return p.paintAlert(a.State) + ", held"
+			}
+			return p.paintAlert(a.State)
+		})},
 		{title: "severity", name: "severity", left: true, drop: 30, cells: each(func(a *report.Alert) string { return clean(a.Labels["severity"]) })},
 		{title: "where", name: "where", left: true, drop: 90, cells: each(func(a *report.Alert) string { return p.where(a.Group) })},
 		{title: "failed of total", name: "failed of total", drop: 80, cells: each(func(a *report.Alert) string {
-			return measured(a.Numerator, a.Denominator, a.LastedSeconds)
+			return measuredOf(a, found.EvaluatedAt)
 		})},
 		{title: "since", name: "since", left: true, drop: 70, cells: each(func(a *report.Alert) string { return alertSince(a, found.EvaluatedAt) })},
 		{title: "most frequent error", name: "most frequent error", left: true, drop: 60, cells: each(func(a *report.Alert) string { return topErrorOf(a, found.EvaluatedAt) })},
@@ -97,6 +102,19 @@ func measured(numerator, denominator int64, lastedSeconds float64) string {
 	}
 	return fmt.Sprintf("%s of %s (%s)", big(numerator), big(denominator), share(float64(numerator)/float64(denominator)))
 }
+
+// measuredOf is measured, of an alert that is held with the instant of its numbers and
+// what is seen since.
+func measuredOf(a *report.Alert, now *time.Time) string {
+	text := measured(a.Numerator, a.Denominator, a.LastedSeconds)
+	if a.Held == "" || a.CountedAt == nil || a.HeldSince == nil {
+		return text
+	}
+	return text + " at " + clock(*a.CountedAt, now) + ", " + heldText(a.Held) + " since " + clock(*a.HeldSince, now)
+}
+
+// heldText is what is seen of an alert that is held.
+func heldText(held string) string { return clean(strings.ReplaceAll(held, "_", " ")) }
 
 // share is a ratio as a percentage of three digits.
 func share(ratio float64) string {

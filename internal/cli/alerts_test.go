@@ -34,6 +34,10 @@ func someAlerts() report.Alerts {
 			Labels: map[string]string{"severity": "page"}, StartsAt: ago(90 * time.Second), Since: ago(90 * time.Second),
 			CountedAt: ago(0), Numerator: 9, Denominator: 412, ExplainedAt: ago(30 * time.Second), TopError: "RateLimitError 429", TopErrorCount: 7,
 		},
+		{
+			Fingerprint: "00000000000000a9", Rule: "fallbacks", State: "firing", Group: signals.Labels{Service: "checkout"}, StartsAt: ago(5 * time.Minute),
+			Held: "no_data", HeldSince: ago(59 * time.Second), CountedAt: ago(time.Minute), Numerator: 84, Denominator: 119,
+		},
 		{Fingerprint: "00000000000000aa", Rule: "evaluation_stalled", State: "firing", StartsAt: ago(30 * time.Hour), LastedSeconds: 95.5},
 		{Fingerprint: "00000000000000ab", Rule: "retries", State: "pending", Group: signals.Labels{Service: hostileName}, Since: ago(time.Second), Numerator: 12345, Denominator: 67890},
 		{Fingerprint: "00000000000000ac", Rule: "canary", State: "resolved", ResolvedAt: ago(2 * time.Minute), StartsAt: ago(time.Hour), TopError: hostileName},
@@ -114,6 +118,7 @@ func TestAlertsWhy(t *testing.T) {
 		sample(600+s, 3, "firing")
 	}
 	why.LeftOff = &report.Period{From: ago(12 * time.Minute).Add(180 * time.Second), To: ago(12 * time.Minute).Add(520 * time.Second)}
+	why.Held, why.HeldSince = "too_few_samples", ago(3*time.Minute)
 	var asked http.Request
 	p := serve(t, http.StatusOK, why, &asked)
 	golden(t, "alerts_why", p.must(t, "alerts", "why", "6b1f0a3c5d7e9f12"))

@@ -20,6 +20,9 @@ func (p printer) why(found report.Why) {
 		head += ", " + in
 	}
 	p.line(fmt.Sprintf("%s: %s since %s", head, p.paintAlert(last.To), instant(last.At)))
+	if found.Held != "" && found.HeldSince != nil {
+		p.line("It is held: " + heldText(found.Held) + " since " + instant(*found.HeldSince))
+	}
 	if found.Condition == "" {
 		p.line("Its rule is not in force any more.")
 	} else {
