@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/retryledger/retryledger/internal/collectortest"
 	"github.com/retryledger/retryledger/internal/engine/enginetest"
 )
 
@@ -186,6 +187,9 @@ func TestUpgradeFromEveryVersion(t *testing.T) {
 	require.NoError(t, err)
 
 	for version := 1; version < Version(); version++ {
+		if collectortest.RaceDetector && version > 1 && version < Version()-1 {
+			continue // nearly all of it is the engine's work, where the detector sees nothing
+		}
 		t.Run(fmt.Sprint(version), func(t *testing.T) {
 			db := enginetest.Database(t)
 			require.NoError(t, db.Conn.Exec(t.Context(), createMigrations))
