@@ -106,11 +106,11 @@ func measured(numerator, denominator int64, lastedSeconds float64) string {
 // measuredOf is measured, of an alert that is held with the instant of its numbers and
 // what is seen since.
 func measuredOf(a *report.Alert, now *time.Time) string {
-	text := measured(a.Numerator, a.Denominator, a.LastedSeconds)
+	numbers := measured(a.Numerator, a.Denominator, a.LastedSeconds)
 	if a.Held == "" || a.CountedAt == nil || a.HeldSince == nil {
-		return text
+		return numbers
 	}
-	return text + " at " + clock(*a.CountedAt, now) + ", " + heldText(a.Held) + " since " + clock(*a.HeldSince, now)
+	return numbers + " at " + clock(*a.CountedAt, now) + ", " + heldText(a.Held) + " since " + clock(*a.HeldSince, now)
 }
 
 // heldText is what is seen of an alert that is held.
