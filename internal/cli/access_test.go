@@ -75,3 +75,21 @@ func TestAPasswordInTheAddressIsSentAndNotSaid(t *testing.T) {
 	require.Contains(t, stderr, "no answer from 127.0.0.1:1")
 	require.NotContains(t, stderr, "pa55word")
 }
+
+func TestARefusedTokenIsToldFromNone(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		token string
+		says  string
+	}{
+		"none":    {"", "wants to know who asks; set RETRYLEDGER_TOKEN"},
+		"another": {"t0ken", "refused the token"},
+	} {
+		p := serve(t, http.StatusUnauthorized, nil, nil)
+		p.variables["RETRYLEDGER_TOKEN"] = test.token
+		_, stderr, code := p.run(t, "top")
+		require.Equal(t, cli.ExitUnreachable, code, name)
+		require.Contains(t, stderr, test.says, name)
+		require.NotContains(t, stderr, "t0ken", name)
+	}
+}

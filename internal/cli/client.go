@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/retryledger/retryledger/analysis/answer"
@@ -67,6 +68,13 @@ func interrupted(host string, err error) error { return fmt.Errorf("ask %s: %w",
 // refused turns an answer that is not 200 into its sentence.
 func (c *client) refused(status int, body []byte) error {
 	if status == http.StatusUnauthorized || status == http.StatusForbidden && len(body) == 0 {
+		if c.access.Authorization != "" {
+			what := "the token"
+			if strings.HasPrefix(c.access.Authorization, "Basic ") {
+				what = "the user or the password"
+			}
+			return fail(ExitUnreachable, "%s refused %s; see %s, --token-file and the address in %s for another one", c.base.Host, what, tokenVariable, serverVariable)
+		}
 		return fail(ExitUnreachable, "%s wants to know who asks; set %s to a bearer token or name its file with --token-file, or write user:password@ into %s", c.base.Host, tokenVariable, serverVariable)
 	}
 	var failure answer.Failure
