@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -192,6 +194,28 @@ func (a *annotation) render(f Facts) (string, error) {
 		return "", fmt.Errorf("execute the template: %w", err)
 	}
 	return strings.TrimSpace(out.text.String()), nil
+}
+
+var noField = regexp.MustCompile(`can't evaluate field (\S+) in type rules\.Facts`)
+
+// templateMistake says what is wrong with a template in words of the file's author.
+func templateMistake(err error) string {
+	var failed template.ExecError
+	if !errors.As(err, &failed) {
+		return strings.ReplaceAll(err.Error(), "\n", " ")
+	}
+	text := failed.Err.Error()
+	if _, at, ok := strings.Cut(text, `executing "annotation" at `); ok {
+		text = "at " + at
+	}
+	if m := noField.FindStringSubmatch(text); m != nil {
+		var names []string
+		for _, f := range reflect.VisibleFields(reflect.TypeFor[Facts]()) {
+			names = append(names, "."+f.Name)
+		}
+		text = fmt.Sprintf("there is no field .%s%s; there are %s", m[1], strictyaml.Meant("."+m[1], names), strings.Join(names, ", "))
+	}
+	return strings.ReplaceAll(text, "\n", " ")
 }
 
 // cappedText refuses to grow above its limit.

@@ -3,7 +3,6 @@ package rules
 import (
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/retryledger/retryledger/alerts/internal/strictyaml"
@@ -246,7 +245,7 @@ func (s spec) compileAnnotations(m *strictyaml.File, r *Rule) {
 			_, err = compiled.render(facts)
 		}
 		if err != nil {
-			m.Add(s.annotations[name].Line, "the annotation %s of %s: %s", name, r.Name, strings.ReplaceAll(err.Error(), "\n", " "))
+			m.Add(s.annotations[name].Line, "the annotation %s of %s: %s", name, r.Name, templateMistake(err))
 			continue
 		}
 		r.templates[name] = compiled

@@ -50,6 +50,14 @@ func parseFile(name string, content []byte) (*file, error) {
 	if root == nil {
 		return f, nil
 	}
+	if root.Kind == yaml.MappingNode {
+		for i := 0; i < len(root.Content); i += 2 {
+			if root.Content[i].Value == "tests" {
+				m.Add(root.Content[i].Line, "this is a file of rule tests, not of rules; run it by: retryledger rules test")
+				return nil, m.Err()
+			}
+		}
+	}
 	m.Fields(root, "a file of rules", map[string]func(*yaml.Node){
 		"default_pack": func(n *yaml.Node) { f.defaultPack = m.Bool(n) },
 		"defaults":     func(n *yaml.Node) { f.defaults = parseSpec(m, n, "defaults") },

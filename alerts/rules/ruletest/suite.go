@@ -82,6 +82,15 @@ func Load(name string, content []byte, open Open) (*Suite, error) {
 		f.Add(1, "the file is empty; write at least one test under tests")
 		return nil, f.Err()
 	}
+	if root.Kind == yaml.MappingNode {
+		for i := 0; i+1 < len(root.Content); i += 2 {
+			key, value := root.Content[i], root.Content[i+1]
+			if key.Value == "default_pack" || key.Value == "defaults" || key.Value == "rules" && value.Kind == yaml.SequenceNode {
+				f.Add(key.Line, "this is a file of rules, not of rule tests; check it by: retryledger rules check. A file of tests names it: rules: rules.yaml")
+				return nil, f.Err()
+			}
+		}
+	}
 	suite := &Suite{rules: rules.Default()}
 	var ruleErr error
 	seconds := 0
