@@ -100,7 +100,11 @@ func (w *watch) alerts() report.Alerts {
 	for i := range snapshot.Alerts {
 		s := &snapshot.Alerts[i]
 		f := fingerprint(s.Labels)
-		out.Alerts = append(out.Alerts, report.AlertOf(s, f, last.explained.of(s.Rule, s.Group), last.annotations[f]))
+		alert := report.AlertOf(s, f, last.explained.of(s.Rule, s.Group), last.annotations[f])
+		if s.State == rules.StateFiring {
+			alert.Muted = w.deliverer.Muted(s.Labels)
+		}
+		out.Alerts = append(out.Alerts, alert)
 	}
 	order := map[string]int{string(rules.StateFiring): 0, string(rules.StatePending): 1, string(rules.StateResolved): 2}
 	slices.SortStableFunc(out.Alerts, func(a, b report.Alert) int { return order[a.State] - order[b.State] })

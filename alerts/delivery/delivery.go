@@ -34,6 +34,12 @@ var (
 	ErrTooManyAlerts = errors.New("too many alerts at once")
 )
 
+// Why nobody is told of an alert.
+const (
+	Silenced  = "silenced"
+	Inhibited = "inhibited"
+)
+
 // Alert is one alert. Its labels are its identity: the same labels put again are the same alert, refreshed.
 type Alert struct {
 	// Labels say what fires and where. Empty values are the same as absent ones; at least one must be left.
@@ -73,6 +79,9 @@ type Deliverer interface {
 	Reload(ctx context.Context) error
 	// Handler serves Alertmanager's API v2 below Settings.RoutePrefix. It answers 503 until delivery runs.
 	Handler() http.Handler
+	// Muted tells why nobody is told of an alert that fires, Silenced or Inhibited; "" where people are told, or
+	// where other Alertmanagers decide. Mute times belong to routes and are not looked at.
+	Muted(labels map[string]string) string
 	// Status tells how delivery is.
 	Status() Status
 	// Metrics are Alertmanager's own metrics, or those of the push, in a registry of their own.

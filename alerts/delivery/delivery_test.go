@@ -302,9 +302,14 @@ time_intervals:
 	}
 	require.Equal(t, map[string]int{"firing Loud": 1}, hook.told())
 	require.Contains(t, request(t, http.MethodGet, d.url("/api/v2/alerts?filter=alertname=Quiet"), "", http.StatusOK), `"silencedBy":["`+id)
+	muted := func(a Alert) string { return d.Muted(a.Labels) }
+	require.Equal(t, Silenced, muted(firing("Quiet")))
+	require.Equal(t, Inhibited, muted(firing("Lesser", "severity", "ticket", "service", "shop")))
+	require.Empty(t, muted(firing("Loud", "severity", "page", "service", "shop")))
 
 	request(t, http.MethodDelete, d.url("/api/v2/silence/"+id), "", http.StatusOK)
 	hook.waitFor(t, "firing Quiet")
+	require.Empty(t, muted(firing("Quiet")))
 	require.Zero(t, hook.told()["firing Lesser"]+hook.told()["firing Night"])
 }
 

@@ -361,6 +361,20 @@ func (e *embedded) Put(ctx context.Context, alerts ...Alert) error {
 	return errs
 }
 
+func (e *embedded) Muted(labels map[string]string) string {
+	if e.phase.Load() != phaseRunning {
+		return ""
+	}
+	ctx, set := context.Background(), labelset.FromModel(labelSet(labels)) // nothing in it waits
+	switch {
+	case e.silencer.Mutes(ctx, set):
+		return Silenced
+	case e.generation.Load().inhibitor.Mutes(ctx, set):
+		return Inhibited
+	}
+	return ""
+}
+
 func (e *embedded) Handler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := e.handler.Load()

@@ -216,6 +216,9 @@ func (e *external) Reload(context.Context) error {
 	return nil
 }
 
+// Muted is known to the other Alertmanagers alone.
+func (e *external) Muted(map[string]string) string { return "" }
+
 // Handler says where the API is instead.
 func (e *external) Handler() http.Handler {
 	urls := make([]string, len(e.senders))

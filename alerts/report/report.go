@@ -37,6 +37,10 @@ type Alert struct {
 	Held      string     `json:"held,omitempty"`
 	HeldSince *time.Time `json:"held_since,omitempty"`
 
+	// Muted is why nobody is told of an alert that fires: silenced or inhibited. Empty too where
+	// other Alertmanagers decide that.
+	Muted string `json:"muted,omitempty"`
+
 	// Of the last evaluation that saw the breach.
 	CountedAt     *time.Time `json:"counted_at,omitempty"`
 	Numerator     int64      `json:"numerator"`

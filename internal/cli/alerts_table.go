@@ -47,10 +47,14 @@ func (p printer) alerts(found report.Alerts) {
 	p.table([]column{
 		{title: "rule", left: true, cells: each(func(a *report.Alert) string { return clean(a.Rule) })},
 		{title: "state", left: true, cells: each(func(a *report.Alert) string {
+			state := p.paintAlert(a.State)
 			if a.Held != "" {
-				return p.paintAlert(a.State) + ", held"
+				state += ", held"
 			}
-			return p.paintAlert(a.State)
+			if a.Muted != "" {
+				state += ", " + clean(a.Muted)
+			}
+			return state
 		})},
 		{title: "severity", name: "severity", left: true, drop: 30, cells: each(func(a *report.Alert) string { return clean(a.Labels["severity"]) })},
 		{title: "where", name: "where", left: true, drop: 90, cells: each(func(a *report.Alert) string { return p.where(a.Group) })},

@@ -38,7 +38,7 @@ func someAlerts() report.Alerts {
 			Fingerprint: "00000000000000a9", Rule: "fallbacks", State: "firing", Group: signals.Labels{Service: "checkout"}, StartsAt: ago(5 * time.Minute),
 			Held: "no_data", HeldSince: ago(59 * time.Second), CountedAt: ago(time.Minute), Numerator: 84, Denominator: 119,
 		},
-		{Fingerprint: "00000000000000aa", Rule: "evaluation_stalled", State: "firing", StartsAt: ago(30 * time.Hour), LastedSeconds: 95.5},
+		{Fingerprint: "00000000000000aa", Rule: "evaluation_stalled", State: "firing", Muted: "silenced", StartsAt: ago(30 * time.Hour), LastedSeconds: 95.5},
 		{Fingerprint: "00000000000000ab", Rule: "retries", State: "pending", Group: signals.Labels{Service: hostileName}, Since: ago(time.Second), Numerator: 12345, Denominator: 67890},
 		{Fingerprint: "00000000000000ac", Rule: "canary", State: "resolved", ResolvedAt: ago(2 * time.Minute), StartsAt: ago(time.Hour), TopError: hostileName},
 	}}
