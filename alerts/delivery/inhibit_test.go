@@ -30,7 +30,9 @@ func labelled(t *testing.T, rule string, group ...string) Alert {
 			for name, value := range r.Labels {
 				group = append(group, name, value)
 			}
-			return firing(rule, group...)
+			a := firing(rule, group...)
+			a.StartsAt = time.Now() // the wait of a group counts from there
+			return a
 		}
 	}
 	t.Fatalf("the default pack has no rule %s", rule)
