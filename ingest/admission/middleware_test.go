@@ -136,24 +136,31 @@ func (s *traces) Export(ctx context.Context, request ptraceotlp.ExportRequest) (
 	}
 }
 
-func TestOverGRPCWhatIsTooMuchIsAskedToComeAgain(t *testing.T) {
-	m, _, telemetry, c := made(t, 2)
+// served is an OTLP service behind the middleware, and a connection to it.
+func served(t *testing.T, m *middleware, service *traces) *grpc.ClientConn {
+	t.Helper()
 	options, err := m.GetGRPCServerOptions(t.Context())
 	require.NoError(t, err)
 	server := grpc.NewServer(options...)
-	service := &traces{inside: make(chan int), answer: make(chan error), gone: make(chan struct{})}
 	ptraceotlp.RegisterGRPCServer(server, service)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(listener) }()
-	defer func() {
-		server.Stop()
-		require.NoError(t, <-served)
-	}()
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve(listener) }()
 	conn, err := grpc.NewClient(listener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	require.NoError(t, err)
-	defer conn.Close()
+	t.Cleanup(func() {
+		require.NoError(t, conn.Close())
+		server.Stop()
+		require.NoError(t, <-ended)
+	})
+	return conn
+}
+
+func TestOverGRPCWhatIsTooMuchIsAskedToComeAgain(t *testing.T) {
+	m, _, telemetry, c := made(t, 2)
+	service := &traces{inside: make(chan int), answer: make(chan error), gone: make(chan struct{})}
+	conn := served(t, m, service)
 	client := ptraceotlp.NewGRPCClient(conn)
 	td := ptrace.NewTraces()
 	td.ResourceSpans().AppendEmpty().ScopeSpans().AppendEmpty().Spans().AppendEmpty().SetName("s")
@@ -248,22 +255,8 @@ func TestWhoDoesNotSendLosesItsPlace(t *testing.T) {
 	assert.Equal(t, http.StatusOK, answer.StatusCode)
 	http.DefaultClient.CloseIdleConnections()
 
-	options, err := m.GetGRPCServerOptions(t.Context())
-	require.NoError(t, err)
-	server := grpc.NewServer(options...)
 	service := &traces{inside: make(chan int, 1), answer: make(chan error, 1), gone: make(chan struct{}, 1)}
-	ptraceotlp.RegisterGRPCServer(server, service)
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(listener) }()
-	defer func() {
-		server.Stop()
-		require.NoError(t, <-served)
-	}()
-	conn, err := grpc.NewClient(listener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	require.NoError(t, err)
-	defer conn.Close()
+	conn := served(t, m, service)
 	_, err = conn.NewStream(t.Context(), &grpc.StreamDesc{ClientStreams: true}, "/opentelemetry.proto.collector.trace.v1.TraceService/Export")
 	require.NoError(t, err)
 	heldThenFree()
