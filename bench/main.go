@@ -8,6 +8,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -71,7 +72,7 @@ func compare(ctx context.Context, args []string, out io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = s.stop() }()
+	defer func() { _ = errors.Join(s.conn.Close(), s.stop()) }()
 	sides := []side{s.ours(ours)}
 	if !*only {
 		sides = append(sides, s.contrib(contrib, filepath.Join("bench", "contrib", "collector.yaml")))
