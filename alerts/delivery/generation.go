@@ -74,11 +74,13 @@ func (p *parsed) warn(logger *slog.Logger, retention time.Duration) {
 	if p.integrations == 0 {
 		logger.Warn("no receiver tells anybody: alerts are only kept and shown")
 	}
+	// Alertmanager's own default is 30 s, which whoever does not set it at the root hardly
+	// means. A route below that waits says so itself.
+	if wait := p.routes.RouteOpts.GroupWait; wait > 5*time.Second {
+		logger.Warn("the first notification of a group waits for group_wait; 0s tells at once", "route", p.routes.Key(), "group_wait", wait)
+	}
 	p.routes.Walk(func(r *dispatch.Route) {
 		l := logger.With("route", r.Key(), "receiver", r.RouteOpts.Receiver)
-		if r.RouteOpts.GroupWait > 5*time.Second {
-			l.Warn("the first notification of a group waits for group_wait; 0s tells at once", "group_wait", r.RouteOpts.GroupWait)
-		}
 		if r.RouteOpts.RepeatInterval > retention {
 			l.Warn("repeat_interval is longer than retention: what is forgotten is told again",
 				"repeat_interval", r.RouteOpts.RepeatInterval, "retention", retention)
