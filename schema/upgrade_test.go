@@ -122,9 +122,10 @@ func TestUpgradeKeepsTheNamesOfInserts(t *testing.T) {
 		s.ReceivedNs = received
 		return []Span{s}
 	}
+	columns := columnsOf(t, db.Conn, "spans", spanColumns)
 	old := func(n int) {
 		require.NoError(t, insert(t.Context(), db.Conn, "run_keys", keyColumns, keysOf(span(n))))
-		require.NoError(t, insert(t.Context(), db.Conn, "spans", spanColumns, span(n)))
+		require.NoError(t, insert(t.Context(), db.Conn, "spans", columns, span(n)))
 	}
 	old(1)
 	id := plainSpan(1).TraceID

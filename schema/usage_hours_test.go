@@ -241,7 +241,7 @@ func TestShownLayersOfEarlierRows(t *testing.T) {
 	for i, of := range []struct{ step, charge string }{{"a", ""}, {"a", "call"}, {"b", "node"}} {
 		row.Attempts[i].Step, row.Attempts[i].Charge = of.step, of.charge
 	}
-	row.Operations = append(row.Operations, OperationRow{Step: "b"})
+	row.Operations = []OperationRow{{Step: "a"}, {Step: "b"}}
 	columns := slices.DeleteFunc(slices.Clone(ledgerColumns), func(c column[LedgerRow]) bool { return strings.HasSuffix(c.name, ".shows") })
 	require.Len(t, columns, len(ledgerColumns)-2)
 	require.NoError(t, insert(t.Context(), db.Conn, "ledger", columns, []LedgerRow{row}))
