@@ -198,25 +198,6 @@ type filepathError struct{ error }
 
 func (e *filepathError) Unwrap() error { return e.error }
 
-func TestAFloodIsToldNowAndThen(t *testing.T) {
-	var told told
-	at := time.Unix(1_700_000_000, 0)
-	since, due := told.due("a", 3, at)
-	assert.True(t, due)
-	assert.Zero(t, since)
-	for range 10 {
-		_, due = told.due("a", 2, at.Add(sayEvery-1))
-		assert.False(t, due)
-	}
-	_, due = told.due("b", 1, at)
-	assert.True(t, due)
-	since, due = told.due("a", 5, at.Add(sayEvery))
-	assert.True(t, due)
-	assert.Equal(t, 20, since)
-	_, due = told.due("a", 1, at)
-	assert.True(t, due, "a clock that went backwards silences nothing")
-}
-
 // A journal that is smaller than one request takes the request all the same, by parts,
 // or asks to try again: a sender is never told to give up.
 func TestARequestLargerThanTheJournal(t *testing.T) {

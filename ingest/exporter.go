@@ -22,6 +22,7 @@ import (
 	"github.com/retryledger/retryledger/ingest/dialect"
 	"github.com/retryledger/retryledger/ingest/journal"
 	"github.com/retryledger/retryledger/internal/ledgerstore"
+	"github.com/retryledger/retryledger/internal/seldom"
 	"github.com/retryledger/retryledger/schema"
 )
 
@@ -61,7 +62,7 @@ type ledgerExporter struct {
 	journal *journal.Journal
 	dead    *deadletter.File
 	writer  *writer
-	told    told
+	told    seldom.Lines
 	names   *nameBound
 
 	stopBackground context.CancelFunc
@@ -169,7 +170,7 @@ func (e *ledgerExporter) boundNames(ctx context.Context, rows []schema.Span, rec
 		return
 	}
 	e.telemetry.bounded.Add(context.WithoutCancel(ctx), int64(bounded))
-	if before, due := e.told.due("names", bounded, e.now()); due {
+	if before, due := e.told.Due("names", bounded, e.now()); due {
 		e.logger.Warn("A service has more names of steps or spans than max_step_names; further ones are kept as "+otherName+
 			". A name should say a place in the pipeline: put what varies into an attribute",
 			zap.String("service", service), zap.Int("spans", bounded), zap.Int("spans_since_last_said", before))
@@ -234,7 +235,7 @@ func (e *ledgerExporter) refuse(ctx context.Context, spans int, err error) {
 	reason := refusalReason(err)
 	e.telemetry.refused.Add(context.WithoutCancel(ctx), int64(spans), metric.WithAttributes(attribute.String("reason", reason)))
 	e.telemetry.vitals.Add(schema.VitalSpansRefused, float64(spans))
-	if before, due := e.told.due("refused "+reason, spans, e.now()); due {
+	if before, due := e.told.Due("refused "+reason, spans, e.now()); due {
 		e.logger.Warn("Spans are refused; their senders are told to try again. Nothing that was acknowledged is touched",
 			zap.String("reason", reason), zap.Int("spans", spans), zap.Int("spans_since_last_said", before), zap.Error(err))
 	}
@@ -265,7 +266,7 @@ func (e *ledgerExporter) bury(ctx context.Context, letters []deadletter.Letter) 
 		letters[i].Time = e.now().UTC()
 		l := &letters[i]
 		e.telemetry.addDeadLetters(context.WithoutCancel(ctx), l.Kind, l.Cause, l.Items())
-		if before, due := e.told.due("dead "+string(l.Cause), l.Items(), e.now()); due {
+		if before, due := e.told.Due("dead "+string(l.Cause), l.Items(), e.now()); due {
 			e.logger.Warn("Spans cannot be kept and are in the dead letters; the rest of their request is kept",
 				zap.String("reason", l.Reason), zap.String("service", l.Service), zap.Int("spans", l.Items()),
 				zap.Int("spans_since_last_said", before), zap.String("file", e.dead.Path()))

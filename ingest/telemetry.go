@@ -3,7 +3,6 @@ package ingest
 import (
 	"context"
 	"errors"
-	"sync"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -115,37 +114,4 @@ func (t *telemetry) addDeadLetters(ctx context.Context, kind deadletter.Kind, ca
 
 func (t *telemetry) addLostLetters(n int, reason string) {
 	t.lostLetters.Add(context.Background(), int64(n), metric.WithAttributes(attribute.String("reason", reason)))
-}
-
-// sayEvery is how often one thing is said in the log.
-const sayEvery = 10 * time.Second
-
-// told remembers what the log said when, so that a flood of one thing is one line now
-// and then. Its keys are words of this package, never of a sender.
-type told struct {
-	mu   sync.Mutex
-	said map[string]saying
-}
-
-type saying struct {
-	at    time.Time
-	since int // things that were not said
-}
-
-// due tells whether a line about n things of key is due, and how many things went unsaid
-// since the last one.
-func (t *told) due(key string, n int, now time.Time) (since int, due bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.said == nil {
-		t.said = make(map[string]saying)
-	}
-	last, ok := t.said[key]
-	if waited := now.Sub(last.at); ok && waited >= 0 && waited < sayEvery {
-		last.since += n
-		t.said[key] = last
-		return 0, false
-	}
-	t.said[key] = saying{at: now}
-	return last.since, true
 }

@@ -30,6 +30,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/tap"
+
+	"github.com/retryledger/retryledger/internal/seldom"
 )
 
 var componentType = component.MustNewType("retryledger_admission")
@@ -64,8 +66,7 @@ type middleware struct {
 	logger     *zap.Logger
 	unread     *unread
 	turned     metric.Int64Counter
-	saidAt     atomic.Int64 // when the log last said that messages are turned away, in Unix nanoseconds
-	unsaid     atomic.Int64 // messages since
+	told       seldom.Lines
 }
 
 var (
@@ -87,20 +88,15 @@ func newMiddleware(c *Config, settings component.TelemetrySettings, now func() t
 	return m, nil
 }
 
-// sayEvery is how often the log says that messages are turned away.
-const sayEvery = 10 * time.Second
-
 // turnAway counts a message that is not read, and says so now and then.
 func (m *middleware) turnAway(ctx context.Context, why reason) {
 	m.turned.Add(context.WithoutCancel(ctx), 1, metric.WithAttributes(attribute.String("reason", string(why))))
-	n := m.unsaid.Add(1)
-	now, last := m.now().UnixNano(), m.saidAt.Load()
-	if now-last < int64(sayEvery) || !m.saidAt.CompareAndSwap(last, now) {
+	unsaid, due := m.told.Due(string(why), 1, m.now())
+	if !due {
 		return
 	}
-	m.unsaid.Add(-n)
 	m.logger.Warn("Messages are turned away before they are read; their senders are told to try again. Nothing that was acknowledged is touched",
-		zap.String("reason", string(why)), zap.Int64("messages", n), zap.Int("max_in_flight", m.gate.max))
+		zap.String("reason", string(why)), zap.Int("messages", unsaid+1), zap.Int("max_in_flight", m.gate.max))
 }
 
 // retryAfter is when a sender over HTTP should come again, in seconds.

@@ -25,6 +25,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
+
+	"github.com/retryledger/retryledger/internal/seldom"
 )
 
 func made(t *testing.T, maxInFlight int) (*middleware, *observer.ObservedLogs, *componenttest.Telemetry, *clock) {
@@ -78,7 +80,7 @@ func TestOverHTTPWhatIsTooMuchIsAskedToComeAgain(t *testing.T) {
 	}
 	assert.EqualValues(t, 3, counted(t, telemetry))
 	assert.Equal(t, 1, logs.Len(), "once, not three times")
-	c.at = c.at.Add(sayEvery)
+	c.at = c.at.Add(seldom.Every)
 	send()
 	require.Equal(t, 2, logs.Len())
 	assert.EqualValues(t, 3, logs.All()[1].ContextMap()["messages"], "those that were not said before, and this one")

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -15,6 +14,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
+
+	"github.com/retryledger/retryledger/internal/seldom"
 )
 
 // The reasons for which a message is given up by its sender.
@@ -30,12 +31,11 @@ type unread struct {
 	logger *zap.Logger
 	count  metric.Int64Counter
 
-	mu   sync.Mutex
-	said map[reason]time.Time
+	told seldom.Lines
 }
 
 func newUnread(settings component.TelemetrySettings, now func() time.Time) (*unread, error) {
-	u := &unread{now: now, logger: settings.Logger, said: make(map[reason]time.Time)}
+	u := &unread{now: now, logger: settings.Logger}
 	var err error
 	u.count, err = settings.MeterProvider.Meter(scopeName).Int64Counter("retryledger_admission_messages_unread",
 		metric.WithUnit("{message}"), metric.WithDescription("Messages that could not be read, by reason; senders give them up."))
@@ -47,15 +47,7 @@ func newUnread(settings component.TelemetrySettings, now func() time.Time) (*unr
 
 func (u *unread) add(ctx context.Context, why reason, said string) {
 	u.count.Add(context.WithoutCancel(ctx), 1, metric.WithAttributes(attribute.String("reason", string(why))))
-	now := u.now()
-	u.mu.Lock()
-	last, ok := u.said[why]
-	due := !ok || now.Sub(last) >= sayEvery || now.Before(last)
-	if due {
-		u.said[why] = now
-	}
-	u.mu.Unlock()
-	if due {
+	if _, due := u.told.Due(string(why), 1, u.now()); due {
 		u.logger.Warn("A message could not be read, and its sender gives it up. If it is too large, send smaller batches, or raise max_recv_msg_size_mib (gRPC) or max_request_body_size (HTTP) of the receiver",
 			zap.String("reason", string(why)), zap.String("answered", said))
 	}

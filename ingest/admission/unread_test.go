@@ -23,6 +23,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/retryledger/retryledger/internal/porttest"
+	"github.com/retryledger/retryledger/internal/seldom"
 )
 
 type hostOf map[component.ID]component.Component
@@ -87,9 +88,9 @@ func TestMessagesThatCannotBeReadAreCounted(t *testing.T) {
 			byReason[why.AsString()] = point.Value
 		}
 		return byReason["too_large"] == 2 && byReason["malformed"] == 4
-	}, sayEvery, sayEvery/1000, "%v", byReason)
+	}, seldom.Every, seldom.Every/1000, "%v", byReason)
 	assert.Equal(t, 2, logs.FilterMessageSnippet("could not be read").Len(), "each reason once")
-	c.at = c.at.Add(sayEvery)
+	c.at = c.at.Add(seldom.Every)
 	require.Equal(t, http.StatusBadRequest, post([]byte("no request")))
 	assert.Equal(t, 3, logs.FilterMessageSnippet("could not be read").Len())
 }

@@ -1,6 +1,7 @@
 package deadletter
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -44,7 +45,7 @@ func (f *File) Add(letters ...Letter) (displaced int, err error) {
 	for len(lines) > 0 { // what is larger than half of the bound goes by parts
 		n := len(lines)
 		for half := int(f.bound / 2); n > half; {
-			end := lastLineEnd(lines[:n-1])
+			end := bytes.LastIndexByte(lines[:n-1], '\n') + 1
 			if end == 0 {
 				break // a single line: the bound is too small for it, and must give
 			}
@@ -58,16 +59,6 @@ func (f *File) Add(letters ...Letter) (displaced int, err error) {
 		lines = lines[n:]
 	}
 	return displaced, nil
-}
-
-// lastLineEnd is the position behind the last newline, 0 if there is none.
-func lastLineEnd(lines []byte) int {
-	for i := len(lines); i > 0; i-- {
-		if lines[i-1] == '\n' {
-			return i
-		}
-	}
-	return 0
 }
 
 func (f *File) write(lines []byte) (displaced int, err error) {
