@@ -7,9 +7,6 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -28,6 +25,7 @@ import (
 
 	"github.com/retryledger/retryledger/analysis/answer"
 	"github.com/retryledger/retryledger/internal/collectortest"
+	"github.com/retryledger/retryledger/internal/procfs"
 )
 
 var overloadFor = flag.Duration("overload", 6*time.Second, "how long TestOverload offers three times what the collector takes")
@@ -94,7 +92,8 @@ func TestOverload(t *testing.T) {
 	}
 	lasted := time.Since(began) - 3*time.Second
 	group.Wait()
-	peak := peakMemory(t, c.PID)
+	peak, err := procfs.Memory(c.PID, procfs.Peak)
+	require.NoError(t, err)
 	bound := int64(overloadLimit+overloadInFlight*overloadMessage*decoded+alwaysThere) << 20
 	t.Logf("took %.0f messages/s of %s, was offered %.0f/s for %v; asked %d times to wait; at most %s of memory, bound %s; %d spans acknowledged, %d given up by their sender",
 		takes, humanize.IBytes(uint64(source.size)), float64(offered)/lasted.Seconds(), lasted.Round(time.Second),
@@ -194,20 +193,4 @@ func (h *heavy) message() ptrace.Traces {
 	td := h.ready[last]
 	h.ready = h.ready[:last]
 	return td
-}
-
-// peakMemory is the most that a process has had resident, in bytes.
-func peakMemory(t *testing.T, pid int) int64 {
-	t.Helper()
-	content, err := os.ReadFile(filepath.Join("/proc/"+strconv.Itoa(pid), "status"))
-	require.NoError(t, err)
-	for line := range strings.Lines(string(content)) {
-		if rest, ok := strings.CutPrefix(line, "VmHWM:"); ok {
-			kib, err := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
-			require.NoError(t, err)
-			return kib << 10
-		}
-	}
-	t.Fatal("no VmHWM in the status of the process")
-	return 0
 }

@@ -9,14 +9,13 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
 
 	"github.com/retryledger/retryledger/internal/collectortest"
+	"github.com/retryledger/retryledger/internal/procfs"
 )
 
 // readyWithin bounds a start; the first on a machine fetches the engine.
@@ -121,7 +120,7 @@ func (p *process) kill() {
 	if p.cmd == nil {
 		return
 	}
-	for _, child := range childrenOf(p.cmd.Process.Pid) {
+	for _, child := range procfs.Children(p.cmd.Process.Pid) {
 		_ = syscall.Kill(child, syscall.SIGKILL)
 	}
 	_ = p.cmd.Process.Kill()
@@ -136,7 +135,7 @@ func (p *process) signal(s syscall.Signal) {
 	if p.cmd == nil {
 		return
 	}
-	for _, child := range childrenOf(p.cmd.Process.Pid) {
+	for _, child := range procfs.Children(p.cmd.Process.Pid) {
 		_ = syscall.Kill(child, s)
 	}
 	_ = p.cmd.Process.Signal(s)
@@ -164,22 +163,4 @@ func (p *process) stop(within time.Duration) error {
 		return fmt.Errorf("stop the %s: %w: exit code %d, and it wrote:\n%s", p.name, errEnd, code, p.out)
 	}
 	return nil
-}
-
-// childrenOf lists the children of a process.
-func childrenOf(pid int) []int {
-	var out []int
-	files, _ := filepath.Glob("/proc/" + strconv.Itoa(pid) + "/task/*/children")
-	for _, file := range files {
-		content, err := os.ReadFile(file)
-		if err != nil {
-			continue // the thread has ended meanwhile
-		}
-		for word := range strings.FieldsSeq(string(content)) {
-			if child, err := strconv.Atoi(word); err == nil {
-				out = append(out, child)
-			}
-		}
-	}
-	return out
 }

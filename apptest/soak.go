@@ -8,12 +8,13 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/dustin/go-humanize"
+
+	"github.com/retryledger/retryledger/internal/procfs"
 )
 
 // Look is what a process, or the store, holds at one moment of a soak.
@@ -113,7 +114,7 @@ func (c *cluster) look(ctx context.Context, at time.Duration) (*Look, error) {
 	l := &Look{At: at, Memory: map[string]int64{}, Files: map[string]int{}}
 	for _, p := range []*process{c.engine, c.collectors[0].process, c.collectors[1].process} {
 		pid := p.cmd.Process.Pid
-		for _, one := range append([]int{pid}, childrenOf(pid)...) {
+		for _, one := range append([]int{pid}, procfs.Children(pid)...) {
 			memory, files, err := measure(one)
 			if err != nil {
 				return nil, fmt.Errorf("look at the %s: %w", p.name, err)
@@ -135,21 +136,10 @@ func (c *cluster) look(ctx context.Context, at time.Duration) (*Look, error) {
 
 // measure is what a process holds of memory, in bytes, and how many files it has open.
 func measure(pid int) (memory int64, files int, err error) {
-	folder := "/proc/" + strconv.Itoa(pid)
-	status, err := os.ReadFile(filepath.Join(folder, "status"))
-	if err != nil {
-		return 0, 0, fmt.Errorf("read the memory of process %d: %w", pid, err)
+	if memory, err = procfs.Memory(pid, procfs.Resident); err != nil {
+		return 0, 0, err //nolint:wrapcheck // it says whose memory
 	}
-	for line := range strings.Lines(string(status)) {
-		if rest, ok := strings.CutPrefix(line, "VmRSS:"); ok {
-			kib, err := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
-			if err != nil {
-				return 0, 0, fmt.Errorf("read the memory of process %d: %w", pid, err)
-			}
-			memory = kib << 10
-		}
-	}
-	open, err := os.ReadDir(filepath.Join(folder, "fd"))
+	open, err := os.ReadDir("/proc/" + strconv.Itoa(pid) + "/fd")
 	if err != nil {
 		return 0, 0, fmt.Errorf("read the open files of process %d: %w", pid, err)
 	}

@@ -10,12 +10,13 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/retryledger/retryledger/internal/procfs"
 )
 
 // readyWithin bounds a start; the first on a machine fetches the engine.
@@ -125,35 +126,18 @@ func (p *process) usage() usage { return usageOf(p.cmd.Process.Pid) }
 
 func usageOf(pid int) usage {
 	var u usage
-	folder := "/proc/" + strconv.Itoa(pid)
-	if stat, err := os.ReadFile(filepath.Join(folder, "stat")); err == nil {
+	if stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat"); err == nil {
 		// The name, in brackets, may hold spaces.
 		fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
 		user, _ := strconv.ParseInt(fields[11], 10, 64)
 		system, _ := strconv.ParseInt(fields[12], 10, 64)
 		u.cpu = time.Duration(user+system) * time.Second / ticksPerSecond
 	}
-	if status, err := os.ReadFile(filepath.Join(folder, "status")); err == nil {
-		for line := range strings.Lines(string(status)) {
-			if rest, ok := strings.CutPrefix(line, "VmHWM:"); ok {
-				kib, _ := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
-				u.peak = kib << 10
-			}
-		}
-	}
-	tasks, _ := filepath.Glob(filepath.Join(folder, "task", "*", "children"))
-	for _, file := range tasks {
-		content, err := os.ReadFile(file)
-		if err != nil {
-			continue // the thread has ended meanwhile
-		}
-		for word := range strings.FieldsSeq(string(content)) {
-			if child, err := strconv.Atoi(word); err == nil {
-				of := usageOf(child)
-				u.cpu += of.cpu
-				u.peak += of.peak
-			}
-		}
+	u.peak, _ = procfs.Memory(pid, procfs.Peak) // 0 of one that has ended
+	for _, child := range procfs.Children(pid) {
+		of := usageOf(child)
+		u.cpu += of.cpu
+		u.peak += of.peak
 	}
 	return u
 }
