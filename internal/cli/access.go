@@ -122,13 +122,37 @@ func newClient(env Environment, server serverFlags) (*client, error) {
 		return nil, err
 	}
 	base.User = nil
-	asker := &http.Client{Timeout: 2 * time.Minute}
-	if access.TLS != nil {
-		transport := access.Transport()
+	c := &client{base: base, access: access, http: &http.Client{Timeout: 2 * time.Minute}}
+	if base.Scheme == "https" {
+		noted := access
+		noted.TLS = c.notingCertificateRequests(access.TLS)
+		transport := noted.Transport()
 		transport.DisableKeepAlives = true // a command asks once or twice, and leaves nothing open
-		asker.Transport = transport
+		c.http.Transport = transport
 	}
-	return &client{base: base, access: access, http: asker}, nil
+	return c, nil
+}
+
+// notingCertificateRequests are the settings of TLS, and remember whether the server asked
+// for a certificate. With TLS 1.3 a client learns that its certificate was turned away only
+// after the handshake, and whether it reads that before the connection is gone is chance;
+// that it was asked it knows for sure.
+func (c *client) notingCertificateRequests(settings *tls.Config) *tls.Config {
+	if settings == nil {
+		settings = &tls.Config{MinVersion: tls.VersionTLS12}
+	}
+	settings = settings.Clone()
+	certificates := settings.Certificates
+	settings.GetClientCertificate = func(request *tls.CertificateRequestInfo) (*tls.Certificate, error) {
+		c.askedForCertificate.Store(true)
+		for i := range certificates {
+			if request.SupportsCertificate(&certificates[i]) == nil {
+				return &certificates[i], nil
+			}
+		}
+		return new(tls.Certificate), nil
+	}
+	return settings
 }
 
 // unreachable says what to do when no collector answers.
@@ -137,15 +161,23 @@ func (c *client) unreachable(ctx context.Context, err error) error {
 		return interrupted(c.base.Host, ctx.Err())
 	}
 	var cause *url.Error
+	slow := false
 	if errors.As(err, &cause) {
+		slow = cause.Timeout()
 		err = cause.Err
 	}
-	if remedy := tlsRemedy(err); remedy != "" {
+	remedy := tlsRemedy(err)
+	if remedy == "" && !slow && c.askedForCertificate.Load() {
+		remedy = showCertificate
+	}
+	if remedy != "" {
 		return fail(ExitUnreachable, "no answer from %s: %w\n%s", c.base.Host, err, remedy)
 	}
 	return fail(ExitUnreachable, "no answer from %s: %w\nIs the collector running? Start it with: go run ./cmd/collector\n"+
 		"If its API listens elsewhere, say where with --server or %s.", c.base.Host, err, serverVariable)
 }
+
+const showCertificate = "It asks for a certificate that it trusts. Give one with --cert-file and --key-file, or " + certVariable + " and " + keyVariable + "."
 
 // turnedAway are the alerts by which a server turns away a client for its certificate, as
 // crypto/tls words them; their type has no exported values.
@@ -164,7 +196,7 @@ func tlsRemedy(err error) string {
 	case errors.As(err, &record), strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"):
 		return "It does not speak TLS. Write http:// where it is named."
 	case turnedAway.MatchString(err.Error()):
-		return "It asks for a certificate that it trusts. Give one with --cert-file and --key-file, or " + certVariable + " and " + keyVariable + "."
+		return showCertificate
 	}
 	return ""
 }

@@ -1,7 +1,10 @@
 package cli_test
 
 import (
+	"crypto/tls"
+	"encoding/pem"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"testing"
@@ -92,4 +95,21 @@ func TestARefusedTokenIsToldFromNone(t *testing.T) {
 		require.Contains(t, stderr, test.says, name)
 		require.NotContains(t, stderr, "t0ken", name)
 	}
+}
+
+// A server that asks for a certificate and leaves says no more than that it asked: the
+// alert of TLS 1.3 that tells why may be lost with the connection.
+func TestWhoAsksForACertificateAndLeavesIsUnderstood(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
+	server.TLS = &tls.Config{ClientAuth: tls.RequestClientCert, MinVersion: tls.VersionTLS13}
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	ca := filepath.Join(t.TempDir(), "ca.pem")
+	require.NoError(t, os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}), 0o600))
+
+	_, stderr, code := process{}.run(t, "top", "--server", server.URL, "--ca-file", ca)
+	require.Equal(t, cli.ExitUnreachable, code)
+	require.Contains(t, stderr, "EOF")
+	require.Contains(t, stderr, "--cert-file")
 }

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/retryledger/retryledger/analysis/answer"
@@ -23,9 +24,10 @@ const maxAnswer = 256 << 20
 
 // client asks a collector's HTTP API.
 type client struct {
-	base   *url.URL
-	access replay.Access
-	http   *http.Client
+	base                *url.URL
+	access              replay.Access
+	http                *http.Client
+	askedForCertificate atomic.Bool // by the server
 }
 
 // get asks for a path below the API and decodes its answer into out.
