@@ -86,8 +86,8 @@ func TestOverload(t *testing.T) {
 	defer tick.Stop()
 	offered := 0
 	for ; time.Since(began) < 3*time.Second+*overloadFor; offered++ {
-		message := source.message()
-		group.Go(func() { o.deliver(t.Context(), offered%overloadConnections, message) })
+		message, conn := source.message(), offered%overloadConnections
+		group.Go(func() { o.deliver(t.Context(), conn, message) })
 		<-tick.C
 	}
 	lasted := time.Since(began) - 3*time.Second
