@@ -38,7 +38,7 @@ func breakerHistory() []schema.BreakerTransition {
 func insertHistory(t testing.TB, store storetest.Store) {
 	t.Helper()
 	ctx, conn := context.Background(), store.Conn
-	for _, table := range []string{"alert_samples", "collector_vitals", "spans"} {
+	for _, table := range []string{"alert_samples", "self_metrics", "spans"} {
 		require.NoError(t, conn.Exec(ctx, "ALTER TABLE "+table+" REMOVE TTL"), "the captures' day is longer ago than these are kept")
 	}
 	require.NoError(t, schema.InsertSpans(ctx, conn, rand.Uint64, append(moreSpans(), store.Spans...)))
@@ -47,7 +47,7 @@ func insertHistory(t testing.TB, store storetest.Store) {
 		FirstEndNs: storetest.Day.UnixNano(), LastEndNs: storetest.Day.UnixNano(), LastReceivedNs: storetest.Day.UnixNano(),
 	}}))
 	insertDelays(t, conn)
-	insertVitals(t, conn)
+	insertMetrics(t, conn)
 	for _, writer := range []string{"one", "other"} {
 		breakers := breakerHistory()
 		for i := range breakers {
@@ -157,15 +157,15 @@ func insertDelays(t testing.TB, conn driver.Conn) {
 	}
 }
 
-// vital is what one collector measured until an instant.
-type vital struct {
+// timedMetric is what one collector measured until an instant.
+type timedMetric struct {
 	at time.Time
-	schema.Vital
+	schema.SelfMetric
 }
 
-// vitals are those of two collectors, one of which ends early.
-func vitals() []vital {
-	var list []vital
+// selfMetrics are those of two collectors, one of which ends early.
+func selfMetrics() []timedMetric {
+	var list []timedMetric
 	for i := range 140 {
 		at := storetest.Day.Add(-time.Hour + time.Duration(i+1)*10*time.Minute - 10*time.Second)
 		for w, writer := range []string{"one/1", "other's/2"} {
@@ -174,22 +174,22 @@ func vitals() []vital {
 			}
 			n := float64(i + w)
 			for name, values := range map[string][3]float64{
-				schema.VitalSpansAccepted: {10, 1000 + n, 200}, schema.VitalSpansRefused: {1, n, n}, schema.VitalDeadLetters: {1, float64(w), 1},
-				schema.VitalInsertRetries: {2, 2, 1}, schema.VitalJournalWaiting: {1, 5000 * n, 5000 * n}, schema.VitalJournalAge: {1, n / 10, n / 10},
-				schema.VitalEvaluationTime: {10, n / 100, n / 500},
+				schema.MetricSpansAccepted: {10, 1000 + n, 200}, schema.MetricSpansRefused: {1, n, n}, schema.MetricDeadLetters: {1, float64(w), 1},
+				schema.MetricInsertRetries: {2, 2, 1}, schema.MetricJournalWaiting: {1, 5000 * n, 5000 * n}, schema.MetricJournalAge: {1, n / 10, n / 10},
+				schema.MetricEvaluationTime: {10, n / 100, n / 500},
 			} {
-				list = append(list, vital{at, schema.Vital{Writer: writer, Name: name, Times: uint64(values[0]), Total: values[1], Largest: values[2]}})
+				list = append(list, timedMetric{at, schema.SelfMetric{Writer: writer, Name: name, Times: uint64(values[0]), Total: values[1], Largest: values[2]}})
 			}
 		}
 	}
 	return list
 }
 
-func insertVitals(t testing.TB, conn driver.Conn) {
+func insertMetrics(t testing.TB, conn driver.Conn) {
 	t.Helper()
-	batch, err := conn.PrepareBatch(context.Background(), "INSERT INTO collector_vitals (at, writer, name, times, total, largest)")
+	batch, err := conn.PrepareBatch(context.Background(), "INSERT INTO self_metrics (at, writer, name, times, total, largest)")
 	require.NoError(t, err)
-	for _, v := range vitals() {
+	for _, v := range selfMetrics() {
 		require.NoError(t, batch.Append(v.at, v.Writer, v.Name, v.Times, v.Total, v.Largest))
 	}
 	require.NoError(t, batch.Send())

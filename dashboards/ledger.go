@@ -12,7 +12,7 @@ import (
 // theLedger is about the collectors and the store themselves.
 //
 // Grafana asks the store alone, so what only a collector knows (the journal's fill,
-// refusals, the time of evaluations) is read from the table collector_vitals, into which
+// refusals, the time of evaluations) is read from the table self_metrics, into which
 // each collector writes a few rows every ten seconds. What the store knows better is read
 // where it stands: the delay from the ledger's own times, sizes from ClickHouse.
 var theLedger = page{
@@ -33,10 +33,10 @@ func fillLedger(s *sheet) {
 }
 
 const (
-	noVitals = "No collector wrote in this range. One writes what it measures every ten seconds: is it running, and can it reach this store? (docs/operating.md#health)"
-	// vitalsOfRange are what collectors wrote in the range.
-	vitalsOfRange = "FROM collector_vitals\nWHERE at >= $__fromTime_ms AND at < $__toTime_ms"
-	vitalTime     = "toDateTime(intDiv(toUnixTimestamp(at), $__interval_s) * $__interval_s, 'UTC')"
+	noMetrics = "No collector wrote in this range. One writes what it measures every ten seconds: is it running, and can it reach this store? (docs/operating.md#health)"
+	// metricsOfRange are what collectors wrote in the range.
+	metricsOfRange = "FROM self_metrics\nWHERE at >= $__fromTime_ms AND at < $__toTime_ms"
+	metricTime     = "toDateTime(intDiv(toUnixTimestamp(at), $__interval_s) * $__interval_s, 'UTC')"
 )
 
 func totalOf(name string) string   { return "sumIf(total, name = '" + name + "')" }
@@ -45,7 +45,7 @@ func largestOf(name string) string { return "maxIf(largest, name = '" + name + "
 // latestOf is the largest value among the collectors' latest; those that have been silent for
 // a minute are left out.
 func latestOf(name string) string {
-	of := "vital = '" + name + "' AND newest > least($__toTime_ms, now64(3)) - 60"
+	of := "metric = '" + name + "' AND newest > least($__toTime_ms, now64(3)) - 60"
 	return "if(countIf(" + of + ") = 0, NULL, maxIf(value, " + of + "))"
 }
 
@@ -54,10 +54,10 @@ func intakeTiles() panel {
 		title: "Spans in the range", width: 9, height: 4, unit: "short",
 		says: "Accepted: acknowledged, for they are in a journal. Refused: a journal could not take them, and their senders are told to try again. " +
 			"Dead letters: what could be read or kept by no means; each stands in a file beside the journal.",
-		grain: grainSpan, definition: "operating.md#health", empty: noVitals,
+		grain: grainSpan, definition: "operating.md#health", empty: noMetrics,
 		draws: tiles(),
-		queries: []query{newQuery("A", asTable, "SELECT "+totalOf(schema.VitalSpansAccepted)+" AS accepted, "+totalOf(schema.VitalSpansRefused)+" AS refused,\n    "+
-			totalOf(schema.VitalDeadLetters)+` AS "dead letters", `+totalOf(schema.VitalInsertRetries)+` AS "inserts repeated"`+"\n"+vitalsOfRange+"\nHAVING count() > 0")},
+		queries: []query{newQuery("A", asTable, "SELECT "+totalOf(schema.MetricSpansAccepted)+" AS accepted, "+totalOf(schema.MetricSpansRefused)+" AS refused,\n    "+
+			totalOf(schema.MetricDeadLetters)+` AS "dead letters", `+totalOf(schema.MetricInsertRetries)+` AS "inserts repeated"`+"\n"+metricsOfRange+"\nHAVING count() > 0")},
 		overrides: []override{
 			column("refused", colouredBy(thresholds(colourFirstTry, from(1, colourBreach)))[:2]...),
 			column("dead letters", colouredBy(thresholds(colourFirstTry, from(1, colourBreach)))[:2]...),
@@ -71,13 +71,13 @@ func delayTiles() panel {
 		title: "How far behind at the end", width: 7, height: 4, unit: "s",
 		says: "How much waits in the fullest journal for the store, and how long its oldest row has waited, of collectors that wrote within a minute of the end; " +
 			"and the mean time of an evaluation of all alert rules in the range.",
-		grain: grainCollector, definition: "operating.md#health", empty: noVitals,
+		grain: grainCollector, definition: "operating.md#health", empty: noMetrics,
 		draws: tiles().Decimals(1),
-		queries: []query{newQuery("A", asTable, "SELECT "+latestOf(schema.VitalJournalWaiting)+" AS waiting, "+latestOf(schema.VitalJournalAge)+` AS "oldest waits",
-    `+ratio("sumIf(sums, vital = '"+schema.VitalEvaluationTime+"')", "sumIf(counts, vital = '"+schema.VitalEvaluationTime+"')")+` AS evaluation
+		queries: []query{newQuery("A", asTable, "SELECT "+latestOf(schema.MetricJournalWaiting)+" AS waiting, "+latestOf(schema.MetricJournalAge)+` AS "oldest waits",
+    `+ratio("sumIf(sums, metric = '"+schema.MetricEvaluationTime+"')", "sumIf(counts, metric = '"+schema.MetricEvaluationTime+"')")+` AS evaluation
 FROM (
-    SELECT writer, name AS vital, max(at) AS newest, argMax(largest, at) AS value, sum(total) AS sums, sum(times) AS counts
-    `+vitalsOfRange+`
+    SELECT writer, name AS metric, max(at) AS newest, argMax(largest, at) AS value, sum(total) AS sums, sum(times) AS counts
+    `+metricsOfRange+`
     GROUP BY writer, name
 )
 HAVING count() > 0`)},
@@ -111,10 +111,10 @@ func intakeOverTime() panel {
 	return panel{
 		title: "Spans per second", width: 12, height: 8, unit: "cps",
 		says:  "Spans that collectors accepted, refused or had to put aside, per second of each interval.",
-		grain: grainSpan, definition: "operating.md#health", empty: noVitals,
+		grain: grainSpan, definition: "operating.md#health", empty: noMetrics,
 		draws: bars().Interval("10s"),
-		queries: []query{newQuery("A", asTimeSeries, "SELECT "+vitalTime+" AS time, "+perSecond(schema.VitalSpansAccepted)+" AS accepted, "+perSecond(schema.VitalSpansRefused)+" AS refused,\n    "+
-			perSecond(schema.VitalDeadLetters)+` AS "dead letters"`+"\n"+vitalsOfRange+"\nGROUP BY time\nORDER BY time")},
+		queries: []query{newQuery("A", asTimeSeries, "SELECT "+metricTime+" AS time, "+perSecond(schema.MetricSpansAccepted)+" AS accepted, "+perSecond(schema.MetricSpansRefused)+" AS refused,\n    "+
+			perSecond(schema.MetricDeadLetters)+` AS "dead letters"`+"\n"+metricsOfRange+"\nGROUP BY time\nORDER BY time")},
 		overrides: []override{
 			column("accepted", coloured(colourFirstTry)), column("refused", coloured(colourWarning)), column("dead letters", coloured(colourFailed)),
 		},
@@ -125,10 +125,10 @@ func waitingOverTime() panel {
 	return panel{
 		title: "Waiting in the journals", width: 12, height: 8, unit: "bytes",
 		says:  "The most that waited in one collector's journal for the store in each interval. It grows while the store is away or too slow; when the journal is full, spans are refused.",
-		grain: grainCollector, definition: "operating.md#health", empty: noVitals,
+		grain: grainCollector, definition: "operating.md#health", empty: noMetrics,
 		draws: lines().Interval("10s"),
-		queries: []query{newQuery("A", asTimeSeries, "SELECT "+vitalTime+" AS time, "+largestOf(schema.VitalJournalWaiting)+" AS waiting\n"+vitalsOfRange+
-			"\n  AND name = '"+schema.VitalJournalWaiting+"'\nGROUP BY time\nORDER BY time")},
+		queries: []query{newQuery("A", asTimeSeries, "SELECT "+metricTime+" AS time, "+largestOf(schema.MetricJournalWaiting)+" AS waiting\n"+metricsOfRange+
+			"\n  AND name = '"+schema.MetricJournalWaiting+"'\nGROUP BY time\nORDER BY time")},
 		overrides: []override{column("waiting", coloured(colourPlain))},
 	}
 }
@@ -165,10 +165,10 @@ func evaluationTime() panel {
 	return panel{
 		title: "Evaluation of alert rules", width: 12, height: 8, unit: "s",
 		says:  "How long one evaluation of all rules took, the read of what changed in the ledger included. Rules are evaluated each second: above the line they are not.",
-		grain: grainCollector, definition: "operating.md#health", empty: noVitals,
+		grain: grainCollector, definition: "operating.md#health", empty: noMetrics,
 		draws: withLines(lines(), thresholds(colourPlain, from(1, colourBreach))).Interval("10s"),
-		queries: []query{newQuery("A", asTimeSeries, "SELECT "+vitalTime+" AS time, sum(total) / sum(times) AS mean, max(largest) AS longest\n"+vitalsOfRange+
-			"\n  AND name = '"+schema.VitalEvaluationTime+"'\nGROUP BY time\nORDER BY time")},
+		queries: []query{newQuery("A", asTimeSeries, "SELECT "+metricTime+" AS time, sum(total) / sum(times) AS mean, max(largest) AS longest\n"+metricsOfRange+
+			"\n  AND name = '"+schema.MetricEvaluationTime+"'\nGROUP BY time\nORDER BY time")},
 		overrides: []override{column("mean", coloured(colourFirstTry)), column("longest", coloured(colourHandled))},
 	}
 }
@@ -247,7 +247,7 @@ var contents = [][2]string{
 	{"usage_hours", "sums of a whole hour, from which long ranges are answered"}, {"ledger_touched", "when an hour was written to last"},
 	{"attribution_progress", "how far attribution has come"},
 	{"alert_samples", "the numbers of a rule on one group at one evaluation"}, {"alert_transitions", "a change of an alert"},
-	{"breakers", "the circuit breaker of a provider"}, {"breaker_transitions", "a change of a breaker"}, {"collector_vitals", "one thing that a collector measured in ten seconds"},
+	{"breakers", "the circuit breaker of a provider"}, {"breaker_transitions", "a change of a breaker"}, {"self_metrics", "one thing that a collector measured in ten seconds"},
 }
 
 func tables() panel {

@@ -21,8 +21,8 @@ func init() {
 }
 
 // measured adds up what collectors measured in the filter's range.
-func (k truth) measured(name string) (sum schema.Vital) {
-	for _, v := range vitals() {
+func (k truth) measured(name string) (sum schema.SelfMetric) {
+	for _, v := range selfMetrics() {
 		if v.Name == name && !v.at.Before(k.filter.Since) && v.at.Before(k.filter.Until) {
 			sum.Times, sum.Total, sum.Largest = sum.Times+v.Times, sum.Total+v.Total, max(sum.Largest, v.Largest)
 		}
@@ -33,8 +33,8 @@ func (k truth) measured(name string) (sum schema.Vital) {
 // latest is the largest of what those collectors said last that wrote within a minute of
 // the end.
 func (k truth) latest(name string) any {
-	found := map[string]vital{}
-	for _, v := range vitals() {
+	found := map[string]timedMetric{}
+	for _, v := range selfMetrics() {
 		if v.Name == name && !v.at.Before(k.filter.Since) && v.at.Before(k.filter.Until) && !v.at.Before(found[v.Writer].at) {
 			found[v.Writer] = v
 		}
@@ -197,7 +197,7 @@ func TestTablesAreAllThere(t *testing.T) {
 		require.NotEmpty(t, row["row"], "what is a row of %s?", name)
 		require.NotZero(t, row["size"], name)
 	}
-	require.EqualValues(t, len(vitals()), rows["collector_vitals"])
+	require.EqualValues(t, len(selfMetrics()), rows["self_metrics"])
 	for _, c := range contents {
 		var n uint64
 		require.NoError(t, store.Conn.QueryRow(context.Background(), "SELECT count() FROM "+c[0]).Scan(&n))

@@ -116,19 +116,19 @@ func TestWhatIsMeasuredIsKept(t *testing.T) {
 	require.NoError(t, e.start(t.Context(), hostOf(s)))
 	require.NoError(t, e.consume(t.Context(), request(0, names(300)...)))
 	require.NoError(t, e.shutdown(t.Context()))
-	require.NoError(t, e.telemetry.vitals.Write(t.Context(), s.conn))
+	require.NoError(t, e.telemetry.kept.Write(t.Context(), s.conn))
 	of := func(name string) (times uint64, total float64) {
-		require.NoError(t, s.conn.QueryRow(t.Context(), "SELECT sum(times), sum(total) FROM collector_vitals WHERE name = ?", name).Scan(&times, &total))
+		require.NoError(t, s.conn.QueryRow(t.Context(), "SELECT sum(times), sum(total) FROM self_metrics WHERE name = ?", name).Scan(&times, &total))
 		return times, total
 	}
-	for _, name := range []string{schema.VitalSpansAccepted, schema.VitalRowsInserted} {
+	for _, name := range []string{schema.MetricSpansAccepted, schema.MetricRowsInserted} {
 		_, total := of(name)
 		require.InDelta(t, 300, total, 0, name)
 	}
-	inserts, seconds := of(schema.VitalInsertTime)
+	inserts, seconds := of(schema.MetricInsertTime)
 	require.NotZero(t, inserts)
 	require.Positive(t, seconds)
-	looks, waiting := of(schema.VitalJournalWaiting)
+	looks, waiting := of(schema.MetricJournalWaiting)
 	require.EqualValues(t, 1, looks)
 	require.Zero(t, waiting)
 }

@@ -123,7 +123,7 @@ func (e *ledgerExporter) start(ctx context.Context, host component.Host) error {
 	e.writer.start() //nolint:contextcheck // the writer outlives the start
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
 	e.stopBackground = stop
-	e.background.Go(func() { e.telemetry.vitals.Run(background, s.Conn, e.logger) })
+	e.background.Go(func() { e.telemetry.kept.Run(background, s.Conn, e.logger) })
 	e.background.Go(func() { e.answerReplays(background) })
 	return nil
 }
@@ -155,7 +155,7 @@ func (e *ledgerExporter) consume(ctx context.Context, td ptrace.Traces) error {
 		dead = append(dead, n.dead...)
 	}
 	e.telemetry.accepted.Add(context.WithoutCancel(ctx), int64(accepted))
-	e.telemetry.vitals.Add(schema.VitalSpansAccepted, float64(accepted))
+	e.telemetry.kept.Add(schema.MetricSpansAccepted, float64(accepted))
 	if mended > 0 {
 		e.telemetry.mended.Add(context.WithoutCancel(ctx), int64(mended))
 	}
@@ -234,7 +234,7 @@ func (e *ledgerExporter) keep(ctx context.Context, n *normalised) error {
 func (e *ledgerExporter) refuse(ctx context.Context, spans int, err error) {
 	reason := refusalReason(err)
 	e.telemetry.refused.Add(context.WithoutCancel(ctx), int64(spans), metric.WithAttributes(attribute.String("reason", reason)))
-	e.telemetry.vitals.Add(schema.VitalSpansRefused, float64(spans))
+	e.telemetry.kept.Add(schema.MetricSpansRefused, float64(spans))
 	if before, due := e.told.Due("refused "+reason, spans, e.now()); due {
 		e.logger.Warn("Spans are refused; their senders are told to try again. Nothing that was acknowledged is touched",
 			zap.String("reason", reason), zap.Int("spans", spans), zap.Int("spans_since_last_said", before), zap.Error(err))

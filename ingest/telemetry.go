@@ -10,7 +10,7 @@ import (
 
 	"github.com/retryledger/retryledger/ingest/deadletter"
 	"github.com/retryledger/retryledger/ingest/journal"
-	"github.com/retryledger/retryledger/internal/vitals"
+	"github.com/retryledger/retryledger/internal/selfmetrics"
 	"github.com/retryledger/retryledger/schema"
 )
 
@@ -28,14 +28,14 @@ type telemetry struct {
 	bounded     metric.Int64Counter
 	mended      metric.Int64Counter
 	insertTime  metric.Float64Histogram
-	vitals      *vitals.Log // the same, kept in the store
+	kept        *selfmetrics.Log // the same, kept in the store
 
 	meter        metric.Meter
 	registration metric.Registration
 }
 
 func newTelemetry(provider metric.MeterProvider) (*telemetry, error) {
-	t := &telemetry{meter: provider.Meter(scopeName), vitals: vitals.New()}
+	t := &telemetry{meter: provider.Meter(scopeName), kept: selfmetrics.New()}
 	var errs []error
 	counter := func(name, unit, description string) metric.Int64Counter {
 		c, err := t.meter.Int64Counter(name, metric.WithUnit(unit), metric.WithDescription(description))
@@ -60,10 +60,10 @@ func newTelemetry(provider metric.MeterProvider) (*telemetry, error) {
 
 // observe reports the journal's fill until stop.
 func (t *telemetry) observe(j *journal.Journal, now func() time.Time) error {
-	t.vitals.BeforeEach(func() {
+	t.kept.BeforeEach(func() {
 		s := j.Stats()
-		t.vitals.Add(schema.VitalJournalWaiting, float64(s.UnconfirmedBytes))
-		t.vitals.Add(schema.VitalJournalAge, waited(s, now()))
+		t.kept.Add(schema.MetricJournalWaiting, float64(s.UnconfirmedBytes))
+		t.kept.Add(schema.MetricJournalAge, waited(s, now()))
 	})
 	var errs []error
 	gauge := func(name, unit, description string) metric.Int64ObservableGauge {
@@ -109,7 +109,7 @@ func (t *telemetry) stop() error {
 
 func (t *telemetry) addDeadLetters(ctx context.Context, kind deadletter.Kind, cause deadletter.Cause, n int) {
 	t.deadLetters.Add(ctx, int64(n), metric.WithAttributes(attribute.String("kind", string(kind)), attribute.String("cause", string(cause))))
-	t.vitals.Add(schema.VitalDeadLetters, float64(n))
+	t.kept.Add(schema.MetricDeadLetters, float64(n))
 }
 
 func (t *telemetry) addLostLetters(n int, reason string) {

@@ -306,7 +306,7 @@ func (w *writer) attempt(rows []schema.Span) error {
 		err := w.once(rows)
 		if err == nil {
 			w.telemetry.inserted.Add(context.Background(), int64(len(rows)))
-			w.telemetry.vitals.Add(schema.VitalRowsInserted, float64(len(rows)))
+			w.telemetry.kept.Add(schema.MetricRowsInserted, float64(len(rows)))
 			if failures > 1 {
 				w.tell(nil)
 			}
@@ -316,7 +316,7 @@ func (w *writer) attempt(rows []schema.Span) error {
 			return err
 		}
 		w.telemetry.retries.Add(context.Background(), 1)
-		w.telemetry.vitals.Add(schema.VitalInsertRetries, 1)
+		w.telemetry.kept.Add(schema.MetricInsertRetries, 1)
 		w.tell(err)
 		pause := wait.NextBackOff()
 		w.logger.Warn("An insert failed and is tried again", zap.Int("rows", len(rows)),
@@ -341,7 +341,7 @@ func (w *writer) once(rows []schema.Span) (err error) {
 			err = &schema.PermanentError{Err: errors.New(reasonOf(v))}
 		}
 		seconds := time.Since(began).Seconds()
-		w.telemetry.vitals.Add(schema.VitalInsertTime, seconds)
+		w.telemetry.kept.Add(schema.MetricInsertTime, seconds)
 		w.telemetry.insertTime.Record(context.Background(), seconds,
 			metric.WithAttributes(attribute.Bool("success", err == nil)))
 	}()

@@ -22,7 +22,7 @@ import (
 	"github.com/retryledger/retryledger/alerts/signals"
 	"github.com/retryledger/retryledger/analysis/api"
 	"github.com/retryledger/retryledger/internal/ledgerstore"
-	"github.com/retryledger/retryledger/internal/vitals"
+	"github.com/retryledger/retryledger/internal/selfmetrics"
 )
 
 const (
@@ -97,7 +97,7 @@ func (a *alerter) Start(ctx context.Context, host component.Host) (err error) {
 		return err
 	}
 	a.loop.Go(func() { a.run(loop) })
-	a.loop.Go(func() { a.watch.metrics.vitals.Run(loop, store.Conn, a.settings.Logger) })
+	a.loop.Go(func() { a.watch.metrics.kept.Run(loop, store.Conn, a.settings.Logger) })
 	return nil
 }
 
@@ -113,7 +113,7 @@ func newWatch(config *Config, conn connect, deliverer delivery.Deliverer, dir, u
 	if err != nil {
 		return nil, err
 	}
-	writer := vitals.Writer()
+	writer := selfmetrics.Writer()
 	clock := &storeClock{now: time.Now}
 	breakerSet, err := breakers.New(config.Breakers, clock.Now().Format(time.RFC3339Nano))
 	if err != nil {

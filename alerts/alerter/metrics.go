@@ -8,7 +8,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/retryledger/retryledger/alerts/rules"
-	"github.com/retryledger/retryledger/internal/vitals"
+	"github.com/retryledger/retryledger/internal/selfmetrics"
 	"github.com/retryledger/retryledger/schema"
 )
 
@@ -17,12 +17,12 @@ type metrics struct {
 	evaluations, failures, transitions, leftOff, lost metric.Int64Counter
 	duration                                          metric.Float64Histogram
 	firing                                            metric.Int64Gauge
-	vitals                                            *vitals.Log // some of them, kept in the store
+	kept                                              *selfmetrics.Log // some of them, kept in the store
 }
 
 func newMetrics(provider metric.MeterProvider) (*metrics, error) {
 	meter := provider.Meter("github.com/retryledger/retryledger/alerts/alerter")
-	m := &metrics{vitals: vitals.New()}
+	m := &metrics{kept: selfmetrics.New()}
 	var errs []error
 	for _, c := range []struct {
 		counter           *metric.Int64Counter
@@ -50,10 +50,10 @@ func (m *metrics) evaluated(ctx context.Context, evaluation rules.Evaluation, se
 	m.evaluations.Add(ctx, 1)
 	if failed {
 		m.failures.Add(ctx, 1)
-		m.vitals.Add(schema.VitalEvaluationsFailed, 1)
+		m.kept.Add(schema.MetricEvaluationsFailed, 1)
 	}
 	m.duration.Record(ctx, seconds)
-	m.vitals.Add(schema.VitalEvaluationTime, seconds)
+	m.kept.Add(schema.MetricEvaluationTime, seconds)
 	for i := range evaluation.Transitions {
 		m.transitions.Add(ctx, 1, metric.WithAttributes(attribute.String("to", string(evaluation.Transitions[i].To))))
 	}

@@ -173,6 +173,11 @@ func (p *pass) write(ctx context.Context, rows []schema.LedgerRow) error {
 	if err == nil || schema.IsRetryable(err) {
 		if err == nil {
 			p.result.Traces += len(rows)
+			for i := range rows {
+				if _, silent := p.overdue[rows[i].TraceID]; !silent {
+					p.result.Received = append(p.result.Received, rows[i].LastReceivedNs)
+				}
+			}
 		}
 		return err
 	}

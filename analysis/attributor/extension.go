@@ -62,6 +62,7 @@ func (a *attributor) begin(ctx context.Context, conn func(context.Context) (driv
 	ctx, a.stop = context.WithCancel(context.WithoutCancel(ctx))
 	a.loop.Go(func() { a.run(ctx) })
 	a.loop.Go(func() { a.sumUp(ctx, conn) })
+	a.loop.Go(func() { a.metrics.kept.Run(ctx, conn, a.log) })
 }
 
 func (a *attributor) run(ctx context.Context) {
@@ -76,7 +77,7 @@ func (a *attributor) run(ctx context.Context) {
 		}
 		for behind := true; behind; {
 			result, err := a.runner.Pass(ctx, time.Now())
-			a.metrics.add(ctx, result, err)
+			a.metrics.add(ctx, result, err, time.Now())
 			if ctx.Err() != nil {
 				return
 			}

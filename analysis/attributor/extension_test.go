@@ -16,6 +16,7 @@ import (
 
 	"github.com/retryledger/retryledger/analysis/attribution"
 	"github.com/retryledger/retryledger/internal/ledgerstore"
+	"github.com/retryledger/retryledger/schema"
 )
 
 // host holds a store that is ready when the test says so.
@@ -68,6 +69,14 @@ func TestExtensionFollowsTheStore(t *testing.T) {
 	require.Eventually(t, func() bool { return len(s.rows()) == 1 }, time.Minute, 20*time.Millisecond)
 	s.insert(s.span(1, 2))
 	require.Eventually(t, func() bool { return s.rows()[0].Spans == 2 }, time.Minute, 20*time.Millisecond)
+	var delays uint64
+	var longest float64
+	require.Eventually(t, func() bool {
+		require.NoError(t, ext.metrics.kept.Write(t.Context(), s.conn))
+		require.NoError(t, s.conn.QueryRow(t.Context(), "SELECT sum(times), max(largest) FROM self_metrics WHERE name = ?", schema.MetricAttributionDelay).Scan(&delays, &longest))
+		return delays == 2 // one for each account
+	}, time.Minute, 20*time.Millisecond)
+	assert.InDelta(t, time.Since(s.base).Seconds(), longest, 120)
 	require.NoError(t, ext.Shutdown(t.Context()))
 	require.NoError(t, ext.Shutdown(t.Context()))
 	s.insert(s.span(1, 3))
@@ -102,8 +111,9 @@ func TestMetricsCount(t *testing.T) {
 	telemetry := componenttest.NewTelemetry()
 	m, err := newMetrics(telemetry.NewTelemetrySettings().MeterProvider)
 	require.NoError(t, err)
-	m.add(t.Context(), Result{Traces: 3, Runs: 2, Failed: 1}, nil)
-	m.add(t.Context(), Result{Traces: 4}, errors.New("away"))
+	now := time.Now()
+	m.add(t.Context(), Result{Traces: 3, Runs: 2, Failed: 1, Received: []int64{now.Add(-3 * time.Second).UnixNano(), now.Add(time.Hour).UnixNano()}}, nil, now)
+	m.add(t.Context(), Result{Traces: 4}, errors.New("away"), now)
 	for name, want := range map[string]int64{
 		"retryledger_attribution_traces": 7, "retryledger_attribution_failed_traces": 1, "retryledger_attribution_store_errors": 1,
 	} {
@@ -111,7 +121,7 @@ func TestMetricsCount(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, want, sumOf(t, got), name)
 	}
-	m.add(t.Context(), Result{Conflicts: 2, Broken: map[attribution.Identity]int{attribution.IdentityTokens: 3}}, nil)
+	m.add(t.Context(), Result{Conflicts: 2, Broken: map[attribution.Identity]int{attribution.IdentityTokens: 3}}, nil, now)
 	got, err := telemetry.GetMetric("retryledger_attribution_conflicting_spans")
 	require.NoError(t, err)
 	assert.Equal(t, int64(2), sumOf(t, got))
@@ -123,6 +133,12 @@ func TestMetricsCount(t *testing.T) {
 	name, ok := sum.DataPoints[0].Attributes.Value("identity")
 	require.True(t, ok)
 	assert.Equal(t, "tokens", name.AsString())
+	got, err = telemetry.GetMetric("retryledger_attribution_delay")
+	require.NoError(t, err)
+	delays, ok := got.Data.(metricdata.Histogram[float64])
+	require.True(t, ok)
+	assert.EqualValues(t, 2, delays.DataPoints[0].Count)
+	assert.InDelta(t, 3, delays.DataPoints[0].Sum, 1e-9, "a clock ahead is no delay")
 	require.NoError(t, telemetry.Shutdown(t.Context()))
 }
 

@@ -3,19 +3,26 @@ package attributor
 import (
 	"context"
 	"errors"
+	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
+
+	"github.com/retryledger/retryledger/internal/selfmetrics"
+	"github.com/retryledger/retryledger/schema"
 )
 
 // metrics count what the passes do.
 type metrics struct {
 	traces, runs, failed, frozen, tooLarge, storeErrors, conflicts, broken metric.Int64Counter
+
+	delay metric.Float64Histogram
+	kept  *selfmetrics.Log // the delay, kept in the store
 }
 
 func newMetrics(provider metric.MeterProvider) (*metrics, error) {
 	meter := provider.Meter("github.com/retryledger/retryledger/analysis/attributor")
-	m := &metrics{}
+	m := &metrics{kept: selfmetrics.New()}
 	var errs []error
 	for _, c := range []struct {
 		counter           *metric.Int64Counter
@@ -34,10 +41,20 @@ func newMetrics(provider metric.MeterProvider) (*metrics, error) {
 		*c.counter, err = meter.Int64Counter(c.name, metric.WithUnit(c.unit), metric.WithDescription(c.about))
 		errs = append(errs, err)
 	}
-	return m, errors.Join(errs...)
+	var err error
+	m.delay, err = meter.Float64Histogram("retryledger_attribution_delay", metric.WithUnit("s"),
+		metric.WithDescription("From the receipt of a trace's last span to the row of the ledger that knows it."),
+		metric.WithExplicitBucketBoundaries(0.25, 0.5, 1, 2, 5, 10, 30, 60, 300))
+	return m, errors.Join(append(errs, err)...)
 }
 
-func (m *metrics) add(ctx context.Context, r Result, err error) {
+// add takes what a pass did that ended now.
+func (m *metrics) add(ctx context.Context, r Result, err error, now time.Time) {
+	for _, received := range r.Received {
+		delay := max(0, time.Duration(now.UnixNano()-received)).Seconds()
+		m.delay.Record(ctx, delay)
+		m.kept.Add(schema.MetricAttributionDelay, delay)
+	}
 	m.traces.Add(ctx, int64(r.Traces))
 	m.runs.Add(ctx, int64(r.Runs))
 	m.failed.Add(ctx, int64(r.Failed))

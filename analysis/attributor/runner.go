@@ -58,7 +58,10 @@ type Result struct {
 	Conflicts int
 	// Broken says how many runs broke an identity of the ledger, nil if none did.
 	Broken map[attribution.Identity]int
-	Behind bool // more is waiting: begin the next pass at once
+	// Received is when the last span of each trace came whose row was written because
+	// spans of it came, in nanoseconds of Unix time.
+	Received []int64
+	Behind   bool // more is waiting: begin the next pass at once
 }
 
 // Runner accounts for the runs of one store. What it remembers only saves work:

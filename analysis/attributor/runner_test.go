@@ -27,10 +27,11 @@ import (
 
 // store is a fresh ledger with what a test does to it.
 type store struct {
-	t    testing.TB
-	conn driver.Conn
-	base time.Time // of the spans: recent, or their retention would end
-	logs *observer.ObservedLogs
+	t        testing.TB
+	conn     driver.Conn
+	base     time.Time // of the spans: recent, or their retention would end
+	logs     *observer.ObservedLogs
+	received []int64 // of the last pass, Result.Received
 }
 
 func newStore(t testing.TB) *store {
@@ -108,10 +109,12 @@ func (s *store) insertAsOf(us int64, spans ...schema.Span) {
 
 func (s *store) now() time.Time { return s.base.Add(10 * time.Minute) }
 
+// pass is what a pass did, but for the receipts of the rows it wrote, which received has.
 func (s *store) pass(r *Runner, now time.Time) Result {
 	s.t.Helper()
 	result, err := r.Pass(s.t.Context(), now)
 	require.NoError(s.t, err)
+	s.received, result.Received = result.Received, nil
 	return result
 }
 
@@ -379,8 +382,10 @@ func TestSilentRunIsOrphaned(t *testing.T) {
 	s.pass(r, s.base.Add(time.Minute))
 	assert.Equal(t, []string{"1: traces 1, 1 attempts, running", "2: traces 2, 2 attempts, unflagged"}, s.summary())
 	deadline := s.base.Add(15 * time.Minute)
+	assert.Len(t, s.received, 2)
 	assert.Equal(t, Result{}, s.pass(r, deadline))
 	assert.Equal(t, Result{Traces: 1, Runs: 1}, s.pass(r, deadline.Add(4*time.Second)))
+	assert.Empty(t, s.received, "what is given up for silence came long ago, and is not late for that")
 	assert.Equal(t, []string{"1: traces 1, 1 attempts, orphaned", "2: traces 2, 2 attempts, unflagged"}, s.summary())
 	assert.Equal(t, Result{}, s.pass(r, deadline.Add(time.Hour)))
 

@@ -1,4 +1,4 @@
-package vitals_test
+package selfmetrics_test
 
 import (
 	"context"
@@ -11,8 +11,8 @@ import (
 	"go.uber.org/goleak"
 	"go.uber.org/zap"
 
+	"github.com/retryledger/retryledger/internal/selfmetrics"
 	"github.com/retryledger/retryledger/internal/storetest"
-	"github.com/retryledger/retryledger/internal/vitals"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -21,7 +21,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // of the next write.
 func TestWrites(t *testing.T) {
 	store := storetest.Empty(t)
-	log := vitals.New()
+	log := selfmetrics.New()
 	require.NoError(t, log.Write(t.Context(), store.Conn), "nothing is no row")
 	log.BeforeEach(func() { log.Add("fill", 7) })
 	log.Add("spans", 3)
@@ -34,7 +34,7 @@ func TestWrites(t *testing.T) {
 	log.Add("spans", 1)
 	require.NoError(t, log.Write(t.Context(), store.Conn))
 
-	rows, err := store.Conn.Query(t.Context(), "SELECT name, times, total, largest FROM collector_vitals WHERE writer = ? ORDER BY at, name, total", vitals.Writer())
+	rows, err := store.Conn.Query(t.Context(), "SELECT name, times, total, largest FROM self_metrics WHERE writer = ? ORDER BY at, name, total", selfmetrics.Writer())
 	require.NoError(t, err)
 	defer func() { _ = rows.Close() }()
 	type row struct {
@@ -60,7 +60,7 @@ func TestRunEnds(t *testing.T) {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			vitals.New().Run(ctx, func(context.Context) (driver.Conn, error) {
+			selfmetrics.New().Run(ctx, func(context.Context) (driver.Conn, error) {
 				close(asked)
 				return nil, errors.New("away")
 			}, zap.NewNop())

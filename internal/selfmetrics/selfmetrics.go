@@ -1,7 +1,7 @@
-// Package vitals keeps in the store what a collector measures of itself, so that a
+// Package selfmetrics keeps in the store what a collector measures of itself, so that a
 // dashboard over the store alone can show it. The same numbers are metrics of the
 // collector; this is for who reads none.
-package vitals
+package selfmetrics
 
 import (
 	"context"
@@ -30,12 +30,12 @@ type Log struct {
 	writer string
 
 	mu    sync.Mutex
-	sums  map[string]schema.Vital
+	sums  map[string]schema.SelfMetric
 	looks []func()
 }
 
 // New is an empty log of this collector.
-func New() *Log { return &Log{writer: Writer(), sums: map[string]schema.Vital{}} }
+func New() *Log { return &Log{writer: Writer(), sums: map[string]schema.SelfMetric{}} }
 
 // Writer names this collector in what it writes: its host and process.
 func Writer() string {
@@ -49,10 +49,10 @@ func Writer() string {
 // Add takes one measurement, or so many things that were counted. name is one of the
 // constants of package schema.
 func (l *Log) Add(name string, value float64) {
-	l.merge(schema.Vital{Writer: l.writer, Name: name, Times: 1, Total: value, Largest: value})
+	l.merge(schema.SelfMetric{Writer: l.writer, Name: name, Times: 1, Total: value, Largest: value})
 }
 
-func (l *Log) merge(v schema.Vital) {
+func (l *Log) merge(v schema.SelfMetric) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	sum, ok := l.sums[v.Name]
@@ -106,7 +106,7 @@ func (l *Log) Write(ctx context.Context, conn driver.Conn) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	if err := schema.InsertVitals(ctx, conn, rows); err != nil {
+	if err := schema.InsertSelfMetrics(ctx, conn, rows); err != nil {
 		for _, row := range rows {
 			l.merge(row)
 		}
