@@ -5,6 +5,7 @@ package apptest
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -28,11 +29,12 @@ import (
 )
 
 var (
-	seed   = flag.Uint64("seed", 0, "seed of the plan; 0 draws one")
-	faults = flag.Int("faults", 18, "faults of processes in the plan; those of messages come on top")
-	only   = flag.String("only", "", "waves of the plan to run, such as 3,7 or 4-9")
-	kinds  = flag.String("kinds", "", "kinds of faults of processes to draw from, such as kill-engine,fill-disk; all if empty")
-	tries  = flag.Int("shrink", 0, "how often a plan that fails is run again to make it smaller")
+	seed      = flag.Uint64("seed", 0, "seed of the plan; 0 draws one")
+	faults    = flag.Int("faults", 18, "faults of processes in the plan; those of messages come on top")
+	only      = flag.String("only", "", "waves of the plan to run, such as 3,7 or 4-9")
+	kinds     = flag.String("kinds", "", "kinds of faults of processes to draw from, such as kill-engine,fill-disk; all if empty")
+	powerCuts = flag.Int("power-cuts", 4, "how often TestPowerCuts cuts the power")
+	tries     = flag.Int("shrink", 0, "how often a plan that fails is run again to make it smaller")
 )
 
 func TestMain(m *testing.M) { collectortest.Main(m) }
@@ -65,6 +67,25 @@ func TestFaults(t *testing.T) {
 		})
 		t.Logf("the smallest plan that still fails: -seed %d -faults %d -only %s", *seed, *faults, strings.Trim(strings.ReplaceAll(fmt.Sprint(kept), " ", ","), "[]"))
 	}
+}
+
+// TestPowerCuts cuts the power of all processes and of their disk, again and again: what
+// was acknowledged is on the disk.
+func TestPowerCuts(t *testing.T) {
+	if *seed == 0 {
+		*seed = rand.Uint64()
+	}
+	t.Logf("seed %d; again with: go test ./apptest -run TestPowerCuts -seed %d -power-cuts %d", *seed, *seed, *powerCuts)
+	report, err := attempt(t, NewPlan(*seed, *powerCuts, []Fault{PowerCut}))
+	if errors.Is(err, errNoPlatter) {
+		t.Skip(err)
+	}
+	if report != nil {
+		t.Log(report)
+	}
+	require.NoError(t, err)
+	assert.Zero(t, report.Lost)
+	assert.Zero(t, report.Double)
 }
 
 func attempt(t *testing.T, plan Plan) (*Report, error) {
@@ -186,4 +207,37 @@ func TestALedgerThatIsWrongIsTold(t *testing.T) {
 	require.NoError(t, err)
 	assert.Len(t, found, 1)
 	assert.EqualValues(t, 2, r.report.Double)
+}
+
+// Without this a power cut that cuts nothing would prove nothing.
+func TestAPlatterKeepsWhatItConfirmedAlone(t *testing.T) {
+	p, err := newPlatter(t.Context(), t.TempDir())
+	if errors.Is(err, errNoPlatter) {
+		t.Skip(err)
+	}
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, p.unmount()) })
+	write := func(name string, confirmed bool) {
+		f, err := os.Create(filepath.Join(p.folder, name))
+		require.NoError(t, err)
+		_, err = f.WriteString(name)
+		require.NoError(t, err)
+		if confirmed {
+			require.NoError(t, f.Sync())
+			folder, err := os.Open(p.folder)
+			require.NoError(t, err)
+			require.NoError(t, errors.Join(folder.Sync(), folder.Close()))
+		}
+		require.NoError(t, f.Close())
+	}
+	write("kept", true)
+	write("lost", false)
+	require.NoError(t, p.cut())
+	assert.Error(t, os.WriteFile(filepath.Join(p.folder, "late"), nil, 0o600), "nothing is written any more")
+	require.NoError(t, p.restore(t.Context()))
+	content, err := os.ReadFile(filepath.Join(p.folder, "kept"))
+	require.NoError(t, err)
+	assert.Equal(t, "kept", string(content))
+	assert.NoFileExists(t, filepath.Join(p.folder, "lost"))
+	assert.NoFileExists(t, filepath.Join(p.folder, "late"))
 }

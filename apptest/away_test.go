@@ -48,7 +48,7 @@ func newPatient(t *testing.T, engineDisk func(folder string)) *patient {
 	if engineDisk != nil {
 		engineDisk(filepath.Join(folder, "engine"))
 	}
-	c, err := newCluster(t.Context(), folder, porttest.Free(t, 9))
+	c, err := newCluster(t.Context(), folder, porttest.Free(t, 9), newDisk)
 	require.NoError(t, err)
 	t.Cleanup(c.close)
 	ports := porttest.Free(t, 2)

@@ -36,8 +36,9 @@ type node struct {
 	http    *proxy
 }
 
-// newCluster starts everything in an empty folder. ports are nine free addresses.
-func newCluster(ctx context.Context, folder string, ports []string) (_ *cluster, err error) {
+// newCluster starts everything in an empty folder. ports are nine free addresses, journals
+// makes the disk of a journal.
+func newCluster(ctx context.Context, folder string, ports []string, journals func(folder string) (*disk, error)) (_ *cluster, err error) {
 	c := &cluster{folder: folder, address: ports[0]}
 	defer func() {
 		if err != nil {
@@ -59,7 +60,7 @@ func newCluster(ctx context.Context, folder string, ports []string) (_ *cluster,
 	}
 	password := strings.TrimSpace(string(secret))
 	for i := range c.collectors {
-		if c.collectors[i], err = newNode(ctx, c, i, ports[1+4*i:5+4*i], password); err != nil {
+		if c.collectors[i], err = newNode(ctx, c, i, ports[1+4*i:5+4*i], password, journals); err != nil {
 			return nil, err
 		}
 		if err := c.collectors[i].start(ctx); err != nil {
@@ -76,9 +77,9 @@ func newCluster(ctx context.Context, folder string, ports []string) (_ *cluster,
 	return c, nil
 }
 
-func newNode(ctx context.Context, c *cluster, i int, ports []string, password string) (*node, error) {
+func newNode(ctx context.Context, c *cluster, i int, ports []string, password string, journals func(folder string) (*disk, error)) (*node, error) {
 	data := filepath.Join(c.folder, fmt.Sprintf("collector-%d", i))
-	journal, err := newDisk(filepath.Join(c.folder, fmt.Sprintf("journal-%d", i)))
+	journal, err := journals(filepath.Join(c.folder, fmt.Sprintf("journal-%d", i)))
 	if err != nil {
 		return nil, err
 	}

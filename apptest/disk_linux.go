@@ -20,12 +20,20 @@ type disk struct {
 }
 
 func newDisk(folder string) (*disk, error) {
+	d, err := partOfDisk(folder)
+	if err != nil {
+		return nil, err
+	}
+	d.mounted = syscall.Mount("tmpfs", folder, "tmpfs", 0, fmt.Sprintf("size=%dm,mode=700", diskMiB)) == nil
+	return d, nil
+}
+
+// partOfDisk is a folder on the disk of its parent folder, which is not to be filled.
+func partOfDisk(folder string) (*disk, error) {
 	if err := os.MkdirAll(folder, 0o700); err != nil {
 		return nil, fmt.Errorf("make a folder for a journal: %w", err)
 	}
-	d := &disk{folder: folder}
-	d.mounted = syscall.Mount("tmpfs", folder, "tmpfs", 0, fmt.Sprintf("size=%dm,mode=700", diskMiB)) == nil
-	return d, nil
+	return &disk{folder: folder}, nil
 }
 
 func (d *disk) filler() string { return filepath.Join(d.folder, "filler") }

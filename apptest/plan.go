@@ -33,6 +33,7 @@ const (
 	StopCollector Fault = "stop-collector" // the same with a collector
 	StopMerges    Fault = "stop-merges"    // the engine merges no parts for a while
 	FillDisk      Fault = "fill-disk"      // no space is left for the journal of one collector
+	PowerCut      Fault = "power-cut"      // everything ends, and the disk has what it confirmed; it needs one of its own
 )
 
 var (
@@ -45,10 +46,11 @@ func ParseFaults(text string) ([]Fault, error) {
 	if text == "" {
 		return processFaults, nil
 	}
+	known := append(slices.Clone(processFaults), PowerCut)
 	var kinds []Fault
 	for name := range strings.SplitSeq(text, ",") {
-		if !slices.Contains(processFaults, Fault(name)) {
-			return nil, fmt.Errorf("%q is no fault of a process; there are %v", name, processFaults)
+		if !slices.Contains(known, Fault(name)) {
+			return nil, fmt.Errorf("%q is no fault of a process; there are %v", name, known)
 		}
 		kinds = append(kinds, Fault(name))
 	}
@@ -68,6 +70,11 @@ type Wave struct {
 type Plan struct {
 	Seed  uint64
 	Waves []Wave
+}
+
+// cutsPower tells whether the plan needs a disk of its own.
+func (p Plan) cutsPower() bool {
+	return slices.ContainsFunc(p.Waves, func(w Wave) bool { return w.Process == PowerCut })
 }
 
 // NewPlan draws a plan with so many waves, each with a fault of a process of one of

@@ -55,6 +55,7 @@ var errWrong = errors.New("the ledger is not what happened")
 // runner is one run of a plan.
 type runner struct {
 	c      *cluster
+	power  *platter // where the cluster's disk can be cut off
 	plan   Plan
 	truth  *Truth
 	logf   func(string, ...any)
@@ -72,14 +73,23 @@ func (r *runner) count(f Fault, n int) {
 }
 
 // run carries out a plan in an empty folder and compares the ledger with the truth.
-func run(ctx context.Context, folder string, ports []string, plan Plan, logf func(string, ...any)) (*Report, error) {
+func run(ctx context.Context, folder string, ports []string, plan Plan, logf func(string, ...any)) (_ *Report, err error) {
 	began := time.Now()
-	c, err := newCluster(ctx, folder, ports)
+	var power *platter
+	journals := newDisk
+	if plan.cutsPower() {
+		if power, err = newPlatter(ctx, folder); err != nil {
+			return nil, err
+		}
+		defer func() { err = errors.Join(err, power.unmount()) }()
+		folder, journals = power.folder, partOfDisk
+	}
+	c, err := newCluster(ctx, folder, ports, journals)
 	if err != nil {
 		return nil, err
 	}
 	defer c.close()
-	r := &runner{c: c, plan: plan, truth: newTruth(), logf: logf, took: make(map[spanKey]string), report: Report{Seed: plan.Seed, Faults: make(map[Fault]int)}}
+	r := &runner{c: c, power: power, plan: plan, truth: newTruth(), logf: logf, took: make(map[spanKey]string), report: Report{Seed: plan.Seed, Faults: make(map[Fault]int)}}
 	for i, w := range plan.Waves {
 		if err := r.wave(ctx, i, w); err != nil {
 			return &r.report, fmt.Errorf("wave %d (%s, collector %d): %w", i, w.Process, w.Victim, err)
@@ -391,6 +401,15 @@ func (r *runner) harm(ctx context.Context, w Wave, lasts time.Duration) error {
 		if err = victim.journal.fill(); err == nil {
 			time.Sleep(lasts)
 			err = victim.journal.empty()
+		}
+	case PowerCut:
+		if err = r.power.cut(); err == nil {
+			victim.kill()
+			other.kill()
+			engine.kill()
+			if err = r.power.restore(ctx); err == nil {
+				err = restart(engine, victim.process, other.process)
+			}
 		}
 	case "", Duplicate, Recut, Delay, Reorder, Cut:
 		return nil

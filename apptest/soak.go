@@ -45,7 +45,7 @@ func (l *Look) String() string {
 // crowd of them each minute to the other, for as long as lasts. Then the ledger must be
 // the truth. It looks at the processes each every.
 func soak(ctx context.Context, folder string, ports []string, seed uint64, lasts, every time.Duration, logf func(string, ...any)) ([]Look, error) {
-	c, err := newCluster(ctx, folder, ports)
+	c, err := newCluster(ctx, folder, ports, newDisk)
 	if err != nil {
 		return nil, err
 	}
