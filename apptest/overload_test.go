@@ -62,7 +62,8 @@ func TestOverload(t *testing.T) {
 		t.Cleanup(func() { _ = conn.Close() })
 		o.conns[i] = ptraceotlp.NewGRPCClient(conn)
 	}
-	source := newHeavy(1000)
+	source := newHeavy()
+	source.prepare(500)
 
 	// What it takes: one message after the other on each connection.
 	began := time.Now()
@@ -81,16 +82,18 @@ func TestOverload(t *testing.T) {
 	require.Zero(t, o.gaveUp.Load())
 
 	// Three times that, whether it answers or not.
+	source.prepare(int(3 * takes * overloadFor.Seconds()))
+	began = time.Now()
 	pace := time.Duration(float64(time.Second) / (3 * takes))
 	tick := time.NewTicker(pace)
 	defer tick.Stop()
 	offered := 0
-	for ; time.Since(began) < 3*time.Second+*overloadFor; offered++ {
+	for ; time.Since(began) < *overloadFor; offered++ {
 		message, conn := source.message(), offered%overloadConnections
 		group.Go(func() { o.deliver(t.Context(), conn, message) })
 		<-tick.C
 	}
-	lasted := time.Since(began) - 3*time.Second
+	lasted := time.Since(began)
 	group.Wait()
 	peak, err := procfs.Memory(c.PID, procfs.Peak)
 	require.NoError(t, err)
@@ -130,7 +133,7 @@ func (o *overload) deliver(ctx context.Context, i int, message ptrace.Traces) {
 	defer cancel()
 	n := int64(message.SpanCount())
 	request := ptraceotlp.NewExportRequestFromTraces(message)
-	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 2*time.Second) {
+	for wait := time.Second; ; wait = min(2*wait, 8*time.Second) { // exporters begin with five seconds
 		_, err := o.conns[i].Export(ctx, request)
 		if err == nil {
 			o.acknowledged.Add(n)
@@ -157,13 +160,18 @@ type heavy struct {
 	size  int // of a message, in bytes
 }
 
-func newHeavy(n int) *heavy {
+func newHeavy() *heavy {
 	h := &heavy{g: traffic{r: rand.New(rand.NewPCG(1, 5)), truth: newTruth(), seed: 1}}
+	h.prepare(1)
+	h.size = (&ptrace.ProtoMarshaler{}).TracesSize(h.ready[0])
+	return h
+}
+
+// prepare makes n messages.
+func (h *heavy) prepare(n int) {
 	for range n {
 		h.ready = append(h.ready, h.make())
 	}
-	h.size = (&ptrace.ProtoMarshaler{}).TracesSize(h.ready[0])
-	return h
 }
 
 // prompt is one text of all spans, which costs its memory once until it is sent.
