@@ -38,7 +38,7 @@ func breakerHistory() []schema.BreakerTransition {
 func insertHistory(t testing.TB, store storetest.Store) {
 	t.Helper()
 	ctx, conn := context.Background(), store.Conn
-	for _, table := range []string{"alert_samples", "self_metrics", "spans"} {
+	for _, table := range []string{"alert_samples", "self_metrics"} {
 		require.NoError(t, conn.Exec(ctx, "ALTER TABLE "+table+" REMOVE TTL"), "the captures' day is longer ago than these are kept")
 	}
 	require.NoError(t, schema.InsertSpans(ctx, conn, rand.Uint64, append(moreSpans(), store.Spans...)))

@@ -36,11 +36,14 @@ type Store struct {
 	Spans  []schema.Span      // what it rests on
 }
 
-// Empty is a fresh database with the schema.
+// forever is longer than these tests will be run after Day.
+const forever = 50 * 365 * 24 * time.Hour
+
+// Empty is a fresh database with the schema, which keeps rows of Day.
 func Empty(t testing.TB) Store {
 	t.Helper()
 	db := enginetest.Database(t)
-	require.NoError(t, schema.Migrate(context.Background(), db.Conn, schema.MigrateOptions{}))
+	require.NoError(t, schema.Migrate(context.Background(), db.Conn, schema.MigrateOptions{SpanRetention: forever, LedgerRetention: forever}))
 	return Store{Conn: db.Conn, Name: db.Name}
 }
 
