@@ -403,6 +403,12 @@ func (r *runner) harm(ctx context.Context, w Wave, lasts time.Duration) error {
 			err = victim.journal.empty()
 		}
 	case PowerCut:
+		// Nobody may acknowledge anything when the power is gone. The kernel outlives this
+		// cut, and tells a process that is in the midst of an fsync sometimes that all is well.
+		for _, p := range []*process{victim.process, other.process, engine} {
+			p.signal(syscall.SIGSTOP)
+		}
+		time.Sleep(20 * time.Millisecond)
 		if err = r.power.cut(); err == nil {
 			victim.kill()
 			other.kill()

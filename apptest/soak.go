@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -42,8 +43,8 @@ func (l *Look) String() string {
 }
 
 // soak sends a trickle of one span a second to one collector, and runs each second and a
-// crowd of them each minute to the other, for as long as lasts. Then the ledger must be
-// the truth. It looks at the processes each every.
+// crowd of them each minute to the other, for as long as lasts. Three requests of a
+// hundred are sent again, to either. Then the ledger must be the truth. It looks at the processes each every.
 func soak(ctx context.Context, folder string, ports []string, seed uint64, lasts, every time.Duration, logf func(string, ...any)) ([]Look, error) {
 	c, err := newCluster(ctx, folder, ports, newDisk)
 	if err != nil {
@@ -82,6 +83,13 @@ func soak(ctx context.Context, folder string, ports []string, seed uint64, lasts
 		for range n {
 			jobs = append(jobs, job{spans: g.run(time.Now()), to: 1, way: source.IntN(4)})
 		}
+		for _, j := range slices.Clone(jobs) {
+			if source.IntN(100) < 3 {
+				j.to = source.IntN(2)
+				jobs = append(jobs, j)
+				r.count(Duplicate, 1)
+			}
+		}
 		if err := r.send(ctx, g, jobs, 0); err != nil {
 			return looks, err
 		}
@@ -106,6 +114,7 @@ func soak(ctx context.Context, folder string, ports []string, seed uint64, lasts
 		r.explain(ctx)
 		return looks, err
 	}
+	logf("%d requests were sent again, and %d because they were not acknowledged", r.report.Faults[Duplicate], r.again.Load())
 	return looks, errors.Join(look(), c.stop())
 }
 
