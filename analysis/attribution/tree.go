@@ -34,6 +34,8 @@ type node struct {
 
 	base      string     // the name without its numbers
 	stated    int32      // the attempt's ordinal as the span states it of itself, 0 if it does not
+	twin      *node      // the other view of it by the same instrumentation, which stands for it
+	seenTwice bool       // it stands for another view too
 	home      *execution // the execution that this span is, or hangs directly below
 	exec      *execution // the innermost execution that this span is or lies in
 	shadow    bool       // another instrumentation shows the same
@@ -74,8 +76,12 @@ type tree struct {
 	roots   []*node // by time
 	orphans int
 	slack   int64
+	twice   int // spans that another view stands for
 	tasks   taskIndex
 	facts   runFacts
+
+	nestedTwins, taskTwins, unsureTwins []twins
+	marks                               int32 // how often spans were compared with others
 }
 
 func compareNodes(a, b *node) int { return compareSpans(a.Span, b.Span) }
@@ -100,10 +106,14 @@ func plant(list spanList, traces int, opts Options) *tree {
 		if s.TaskKey != "" {
 			all[i].task = t.tasks.of(s.TraceID, s.TaskKey)
 		}
-		if parent := list.parents[i]; parent >= 0 {
-			children[parent]++
-			kept++
+		parent := list.parents[i]
+		if parent < 0 {
+			t.suspectTwins(&all[i], nil)
+			continue
 		}
+		t.suspectTwins(&all[i], &all[parent])
+		children[parent]++
+		kept++
 	}
 	places := make([]*node, kept) // one allocation for the children of all
 	for i := range all {
@@ -124,6 +134,7 @@ func plant(list spanList, traces int, opts Options) *tree {
 	}
 	t.all = all
 	t.cutCycles()
+	t.foldTwins()
 	for _, r := range t.roots {
 		if r.orphan {
 			t.orphans++
@@ -171,7 +182,7 @@ func (t *tree) cutCycles() {
 	for i := range all {
 		all[i].reached = false
 	}
-	reached := 0
+	reached := t.twice
 	var stack []*node
 	mark := func(from *node) {
 		stack = append(stack[:0], from)
@@ -192,7 +203,7 @@ func (t *tree) cutCycles() {
 		return
 	}
 	for i := range all {
-		if n := &all[i]; !n.reached {
+		if n := &all[i]; !n.reached && n.twin == nil {
 			n.parent.children = slices.DeleteFunc(n.parent.children, func(c *node) bool { return c == n })
 			n.parent, n.orphan = nil, true
 			t.roots = append(t.roots, n)
