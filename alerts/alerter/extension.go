@@ -139,7 +139,9 @@ func newWatch(config *Config, conn connect, deliverer delivery.Deliverer, dir, u
 // serve puts what people ask onto the API.
 func (a *alerter) serve(router api.Router, conn connect, ending <-chan struct{}) error {
 	w, log := a.watch, a.settings.Logger
-	routes := report.Routes(report.Settings{Now: w.clock.Now, Alerts: w.alerts, Rules: w.inForce, Conn: conn, Limits: router.Limits(), Logger: log, Ending: ending})
+	routes := report.Routes(report.Settings{
+		Now: w.clock.Now, Alerts: w.alerts, Rules: w.inForce, Conn: conn, Turn: router.Turn, Limits: router.Limits(), Logger: log, Ending: ending,
+	})
 	routes[gates.Path] = gates.NewHandler(gates.HandlerSettings{
 		Reader: w.live, UpTo: w.live.UpTo, Now: w.clock.Now, MaxWindow: a.config.MaxGateWindow, StaleAfter: gates.DefaultStaleAfter, Logger: log,
 	})

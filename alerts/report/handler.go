@@ -43,6 +43,8 @@ type Settings struct {
 	Rules func() *rules.Set
 	// Conn is the store.
 	Conn func(context.Context) (driver.Conn, error)
+	// Turn waits until a question may ask the store; done lets the next one.
+	Turn func(context.Context) (done func(), err error)
 	// Limits are those of one question to the store, its time apart.
 	Limits query.Limits
 	Logger *zap.Logger
@@ -134,10 +136,11 @@ func (h *handler) history(ctx context.Context, r *http.Request) (any, error) {
 		}
 	}
 	filter.Limit = limit + 1
-	conn, err := h.conn(ctx)
+	conn, done, err := h.conn(ctx)
 	if err != nil {
 		return nil, err
 	}
+	defer done()
 	rows, err := schema.AlertTransitions(ctx, conn, filter)
 	if err != nil {
 		return nil, err //nolint:wrapcheck // schema says what was attempted
@@ -175,10 +178,11 @@ func (h *handler) explained(ctx context.Context, text string) (*Why, error) {
 	if err != nil {
 		return nil, answer.BadParameter("fingerprint", "write the 16 hex digits that the list of alerts shows")
 	}
-	conn, err := h.conn(ctx)
+	conn, done, err := h.conn(ctx)
 	if err != nil {
 		return nil, err
 	}
+	defer done()
 	rows, err := schema.AlertTransitions(ctx, conn, schema.AlertFilter{Fingerprint: &fingerprint, Limit: defaultLimit})
 	if err != nil {
 		return nil, err //nolint:wrapcheck // schema says what was attempted
@@ -305,9 +309,10 @@ func (h *handler) replayed(w http.ResponseWriter, r *http.Request) (Replay, erro
 		return Replay{}, answer.Refuse(http.StatusServiceUnavailable, "another replay is being worked on; ask again later")
 	}
 	var replay Replay
-	conn, err := h.conn(ctx)
+	conn, done, err := h.conn(ctx)
 	if err == nil {
 		replay, err = ReplayOf(ctx, conn, set, since, until)
+		done()
 	}
 	select {
 	case <-h.Ending:
@@ -319,14 +324,18 @@ func (h *handler) replayed(w http.ResponseWriter, r *http.Request) (Replay, erro
 	return replay, err
 }
 
-func (h *handler) conn(ctx context.Context) (driver.Conn, error) {
+// conn is the store, when it is the question's turn; done ends that.
+func (h *handler) conn(ctx context.Context) (conn driver.Conn, done func(), err error) {
+	if done, err = h.Turn(ctx); err != nil {
+		return nil, nil, err
+	}
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	conn, err := h.Conn(ctx)
-	if err != nil {
-		return nil, answer.ErrNotReady
+	if conn, err = h.Conn(ctx); err != nil {
+		done()
+		return nil, nil, answer.ErrNotReady
 	}
-	return conn, nil
+	return conn, done, nil
 }
 
 // fail writes an error as JSON; what is not the asker's is logged.

@@ -34,7 +34,8 @@ type asker struct {
 
 func newAsker(t *testing.T, change func(*Settings)) asker {
 	t.Helper()
-	s := Settings{Now: time.Now, Rules: rules.Default, Alerts: func() Alerts { return Alerts{Alerts: []Alert{}} }, Logger: zaptest.NewLogger(t)}
+	atOnce := func(context.Context) (func(), error) { return func() {}, nil }
+	s := Settings{Now: time.Now, Turn: atOnce, Rules: rules.Default, Alerts: func() Alerts { return Alerts{Alerts: []Alert{}} }, Logger: zaptest.NewLogger(t)}
 	change(&s)
 	mux := http.NewServeMux()
 	for pattern, handler := range Routes(s) {
@@ -99,6 +100,37 @@ func TestMistakesAreAnsweredWithRemedies(t *testing.T) {
 	w := httptest.NewRecorder()
 	a.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPut, AlertsPath, http.NoBody))
 	assert.Equal(t, "GET, HEAD", w.Header().Get("Allow"))
+}
+
+// What asks the store takes its turn, and gives it back whatever came of it; what is known
+// without the store waits for nobody.
+func TestQuestionsTakeTurns(t *testing.T) {
+	t.Parallel()
+	taken, given := 0, 0
+	full := false
+	a := newAsker(t, func(s *Settings) {
+		s.Conn = noStore
+		s.Turn = func(context.Context) (func(), error) {
+			if full {
+				return nil, answer.Refuse(http.StatusServiceUnavailable, "too many questions")
+			}
+			taken++
+			return func() { given++ }, nil
+		}
+	})
+	asks := []struct{ method, target string }{{"GET", HistoryPath}, {"GET", AlertsPath + "/0"}, {"POST", ReplayPath + "?since=1h"}}
+	for i, c := range asks {
+		assert.Contains(t, a.refused(t, http.StatusServiceUnavailable, c.method, c.target, ""), "not ready")
+		assert.Equal(t, []int{i + 1, i + 1}, []int{taken, given}, c.target)
+	}
+	full = true
+	for _, c := range asks {
+		assert.Contains(t, a.refused(t, http.StatusServiceUnavailable, c.method, c.target, ""), "too many questions", c.target)
+	}
+	var alerts Alerts
+	assert.Equal(t, http.StatusOK, a.ask(t, "GET", AlertsPath, "", &alerts))
+	var inForce Rules
+	assert.Equal(t, http.StatusOK, a.ask(t, "GET", RulesPath, "", &inForce))
 }
 
 func TestAlertsAndRulesAsTheyAre(t *testing.T) {

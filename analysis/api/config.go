@@ -22,7 +22,8 @@ type Config struct {
 	Store component.ID `mapstructure:"store"`
 	// QueryTimeout bounds one question, the wait for the store included.
 	QueryTimeout time.Duration `mapstructure:"query_timeout"`
-	// MaxConcurrentQueries bounds the questions that are worked on at once; more wait.
+	// MaxConcurrentQueries bounds the questions that ask the store at once, about alerts too;
+	// more wait.
 	MaxConcurrentQueries int `mapstructure:"max_concurrent_queries"`
 	// MaxQueryMemoryMiB bounds the memory that one question may take in the store.
 	MaxQueryMemoryMiB int64 `mapstructure:"max_query_memory_mib"`

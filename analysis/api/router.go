@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"net/http"
@@ -8,6 +9,7 @@ import (
 
 	"go.opentelemetry.io/collector/component"
 
+	"github.com/retryledger/retryledger/analysis/answer"
 	"github.com/retryledger/retryledger/analysis/query"
 )
 
@@ -19,6 +21,10 @@ type Router interface {
 	// extension that names the API among its dependencies, so that the API starts before
 	// it and ends after it. A pattern that is served already is an error.
 	Handle(pattern string, handler http.Handler) error
+	// Turn waits until a question may ask the store: at most max_concurrent_queries do at
+	// once, and one waits for query_timeout at most. done ends the question. The error is the
+	// answer to who asked.
+	Turn(ctx context.Context) (done func(), err error)
 	// Limits are those of one question to the store.
 	Limits() query.Limits
 	// URL is where the API is reached from this machine, such as http://127.0.0.1:4320.
@@ -58,6 +64,18 @@ func (s *server) listed() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.patterns)
+}
+
+// Turn implements Router.
+func (s *server) Turn(ctx context.Context) (done func(), err error) {
+	ctx, cancel := context.WithTimeout(ctx, s.config.QueryTimeout)
+	defer cancel()
+	select {
+	case s.slots <- struct{}{}:
+		return func() { <-s.slots }, nil
+	case <-ctx.Done():
+		return nil, answer.Refuse(http.StatusServiceUnavailable, "too many questions are being worked on; ask again later")
+	}
 }
 
 // Limits implements Router.

@@ -71,13 +71,12 @@ func (s *server) answer(w http.ResponseWriter, r *http.Request, route route) {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), s.config.QueryTimeout)
 	defer cancel()
-	select {
-	case s.slots <- struct{}{}:
-		defer func() { <-s.slots }()
-	case <-ctx.Done():
-		s.fail(w, r, answer.Refuse(http.StatusServiceUnavailable, "too many questions are being worked on; ask again later"))
+	done, err := s.Turn(ctx)
+	if err != nil {
+		s.fail(w, r, err)
 		return
 	}
+	defer done()
 	conn, err := s.store.Conn(ctx)
 	if err != nil {
 		s.logger().Debug("The store is not ready", zap.Error(err))

@@ -369,9 +369,15 @@ func TestAStoreThatIsNotReady(t *testing.T) {
 	require.Equal(t, http.StatusServiceUnavailable, ask(t, s, "/api/v1/top", &failure))
 	require.Contains(t, failure.Error, "the store is not ready")
 
-	s.slots <- struct{}{} // as if another question were being worked on
+	done, err := s.Turn(t.Context()) // as if another question were being worked on, of another extension
+	require.NoError(t, err)
 	require.Equal(t, http.StatusServiceUnavailable, ask(t, s, "/api/v1/top", &failure))
 	require.Contains(t, failure.Error, "too many questions")
+	_, err = s.Turn(t.Context())
+	require.ErrorContains(t, err, "too many questions")
+	done()
+	require.Equal(t, http.StatusServiceUnavailable, ask(t, s, "/api/v1/top", &failure))
+	require.Contains(t, failure.Error, "the store is not ready")
 }
 
 func TestAStoreThatFailsIsNotTheAskersMistake(t *testing.T) {
