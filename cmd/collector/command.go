@@ -18,6 +18,7 @@ import (
 	"go.uber.org/zap/zapcore"
 
 	"github.com/retryledger/retryledger"
+	"github.com/retryledger/retryledger/internal/release"
 )
 
 // defaultURI names the embedded configuration. It can be given beside a file
@@ -58,7 +59,7 @@ func settings(config *effectiveConfig, stdout io.Writer) otelcol.CollectorSettin
 		BuildInfo: component.BuildInfo{
 			Command:     "collector",
 			Description: "retryledger collector",
-			Version:     strings.TrimPrefix(built[ownPath], "v"),
+			Version:     release.Version(),
 		},
 		Factories: func() (otelcol.Factories, error) { return factories(built, stdout) },
 		ConfigProviderSettings: otelcol.ConfigProviderSettings{

@@ -149,7 +149,7 @@ func readyMessage(config *confmap.Conf, middle []line, source bool) string {
 			where = " --server " + server
 		}
 		lines = append(lines,
-			line{"try it", ask + " demo" + where + demoEndpoint(endpoints)},
+			line{"try it", ask + " demo" + where + demoEndpoint(endpoints, server)},
 			line{"ask", ask + " top" + where})
 		if runs(config, "retryledger_alerts") != "" {
 			lines = append(lines, line{"alerts", ask + " alerts" + where})
@@ -197,12 +197,12 @@ func url(config *confmap.Conf, key string) string {
 }
 
 // demoEndpoint is the flag that the demo needs where the default does not do.
-func demoEndpoint(endpoints []otlpEndpoint) string {
+func demoEndpoint(endpoints []otlpEndpoint, server string) string {
 	for _, e := range endpoints {
 		if e.protocol != overHTTP { // what is sent elsewhere is not found
 			continue
 		}
-		if e.url == "http://127.0.0.1:4318" {
+		if e.url == cli.OTLPEndpoint(server) {
 			return ""
 		}
 		return " --endpoint " + e.url

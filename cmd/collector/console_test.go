@@ -80,6 +80,20 @@ retryledger is ready.
   stop            Ctrl-C
 
 `},
+		{"an encrypted API", map[string]any{
+			"extensions": map[string]any{"retryledger_api": map[string]any{"tls": map[string]any{"cert_file": "x"}}},
+			"receivers":  map[string]any{"otlp/langfuse": nil},
+			"service":    map[string]any{"extensions": []any{"retryledger_api"}},
+		}, false, `
+retryledger is ready.
+  send spans to   http://127.0.0.1:4317  OTLP/gRPC
+  send spans to   http://127.0.0.1:4318  OTLP/HTTP, protobuf or JSON
+  data            /data
+  try it          retryledger demo --server https://127.0.0.1:4320 --endpoint http://127.0.0.1:4318
+  ask             retryledger top --server https://127.0.0.1:4320
+  stop            Ctrl-C
+
+`},
 		{"encrypted, no API", map[string]any{
 			"receivers": map[string]any{"otlp": map[string]any{"protocols": map[string]any{
 				"grpc": map[string]any{"endpoint": "0.0.0.0:4317", "tls": map[string]any{"cert_file": "x"}},

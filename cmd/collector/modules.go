@@ -3,11 +3,9 @@ package main
 import (
 	"runtime/debug"
 	"strings"
-)
 
-// version is that of the module where the module system knows it, and can be
-// set with -ldflags "-X main.version=…".
-var version = "0.1.0-dev"
+	"github.com/retryledger/retryledger/internal/release"
+)
 
 const ownPath = "github.com/retryledger/retryledger"
 
@@ -15,18 +13,13 @@ const ownPath = "github.com/retryledger/retryledger"
 type modules map[string]string
 
 func builtModules() modules {
-	found := modules{}
+	found := modules{ownPath: "v" + release.Version()}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return found
 	}
 	for _, dep := range info.Deps {
 		found[dep.Path] = dep.Version
-	}
-	if v := info.Main.Version; info.Main.Path == ownPath && v != "" && v != "(devel)" && !strings.HasPrefix(v, "v0.0.0-") {
-		found[ownPath] = v
-	} else {
-		found[ownPath] = "v" + version
 	}
 	return found
 }

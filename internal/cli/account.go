@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -39,7 +40,7 @@ func newAccount(env Environment) *cobra.Command {
 
 A file holds one request in protobuf or JSON, or JSON lines of requests as the
 Collector's file exporter writes them, or gzip of any of these; the content says
-which. "-" is standard input. All files together are one set of spans: a run may
+which. "-" is standard input; a pipe is read to its end. All files together are one set of spans: a run may
 be spread over them, and a span that is in two of them counts once.
 
 ` + exitCodes,
@@ -52,8 +53,8 @@ be spread over them, and a span that is in two of them counts once.
 			}
 			return nil
 		},
-		RunE: func(_ *cobra.Command, args []string) error {
-			return flags.run(env, args)
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return flags.run(cmd.Context(), env, args)
 		},
 	}
 	defaults := attribution.Defaults()
@@ -68,7 +69,7 @@ be spread over them, and a span that is in two of them counts once.
 	return cmd
 }
 
-func (f accountFlags) run(env Environment, names []string) error {
+func (f accountFlags) run(ctx context.Context, env Environment, names []string) error {
 	if f.format != "table" && f.format != "json" {
 		return fail(ExitUsage, "--format %s: choose table or json", f.format)
 	}
@@ -79,7 +80,7 @@ func (f accountFlags) run(env Environment, names []string) error {
 	if err != nil {
 		return err
 	}
-	spans, refused, err := readSpans(env, names, f.fileLimit)
+	spans, refused, err := readUntil(ctx, env, names, f.fileLimit)
 	if err != nil {
 		return err
 	}
@@ -134,6 +135,25 @@ func (f accountFlags) options() (attribution.Options, error) {
 		}
 	}
 	return opts, nil
+}
+
+// readUntil reads the spans, unless ctx ends first: a pipe may have no writer for ever, and
+// its reader cannot be called back.
+func readUntil(ctx context.Context, env Environment, names []string, limit int64) (spans []schema.Span, refused int, err error) {
+	read := make(chan struct{})
+	var of []schema.Span
+	var left int
+	var failed error
+	go func() {
+		defer close(read)
+		of, left, failed = readSpans(env, names, limit)
+	}()
+	select {
+	case <-read:
+		return of, left, failed
+	case <-ctx.Done():
+		return nil, 0, fmt.Errorf("read the spans: %w", ctx.Err())
+	}
 }
 
 // readSpans reads the rows of all spans in the files, in order.

@@ -193,6 +193,26 @@ func TestMistakesNameTheRemedy(t *testing.T) {
 	}
 }
 
+// The demo sends to the host whose API it asks.
+func TestDemoSendsWhereTheServerIs(t *testing.T) {
+	t.Parallel()
+	for server, want := range map[string]string{
+		cli.DefaultServer: "http://127.0.0.1:4318", "https://ledger.example.com": "https://ledger.example.com:4318",
+		"https://me:secret@[2001:db8::1]:4320/below": "https://[2001:db8::1]:4318", "": "", "127.0.0.1:4320": "", ":": "",
+	} {
+		require.Equal(t, want, cli.OTLPEndpoint(server), server)
+	}
+	elsewhere := process{variables: map[string]string{"RETRYLEDGER_SERVER": "http://[::1]:4320"}}
+	for _, args := range [][]string{{"demo"}, {"demo", "--server", "http://[::1]:9"}} {
+		_, stderr, code := elsewhere.run(t, args...)
+		require.Equal(t, cli.ExitUnreachable, code)
+		require.Contains(t, stderr, "[::1]:4318")
+	}
+	_, stderr, code := elsewhere.run(t, "demo", "--endpoint", "127.0.0.1:1")
+	require.Equal(t, cli.ExitUnreachable, code)
+	require.Contains(t, stderr, "127.0.0.1:1")
+}
+
 func TestAnEmptyFileIsSaid(t *testing.T) {
 	t.Parallel()
 	stdout, stderr, code := process{}.run(t, "account", "-")

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/url"
 	"time"
 
@@ -19,8 +20,19 @@ import (
 	"github.com/retryledger/retryledger/schema"
 )
 
-// defaultEndpoint is where the collector receives OTLP over HTTP by default.
-const defaultEndpoint = "http://127.0.0.1:4318"
+// otlpPort is where a collector receives OTLP over HTTP by default.
+const otlpPort = "4318"
+
+// OTLPEndpoint is where the demo sends to the collector whose API is at server, unless it is
+// told: by the same scheme to the same host, whose port for OTLP over HTTP it takes to be
+// the default one. "" where server is no address.
+func OTLPEndpoint(server string) string {
+	base, err := url.Parse(server)
+	if err != nil || base.Hostname() == "" {
+		return ""
+	}
+	return base.Scheme + "://" + net.JoinHostPort(base.Hostname(), otlpPort)
+}
 
 type demoFlags struct {
 	endpoint string
@@ -41,7 +53,7 @@ now (fresh ids, times moved), waits until the ledger has them, and shows what
 		RunE: func(cmd *cobra.Command, _ []string) error { return flags.run(cmd.Context(), env, *server) },
 	}
 	f := cmd.Flags()
-	f.StringVar(&flags.endpoint, "endpoint", defaultEndpoint, "the collector's OTLP receiver over HTTP")
+	f.StringVar(&flags.endpoint, "endpoint", "", "the collector's OTLP receiver over HTTP (default: port "+otlpPort+" where --server is)")
 	f.DurationVar(&flags.wait, "wait", 30*time.Second, "how long to wait for the ledger to show the spans")
 	return cmd
 }
@@ -50,6 +62,9 @@ func (f demoFlags) run(ctx context.Context, env Environment, server serverFlags)
 	client, err := newClient(env, server)
 	if err != nil {
 		return err
+	}
+	if f.endpoint == "" {
+		f.endpoint = OTLPEndpoint(client.base.String())
 	}
 	var seed [16]byte
 	if _, err := io.ReadFull(env.Random, seed[:]); err != nil {

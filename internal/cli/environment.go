@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/term"
+
+	"github.com/retryledger/retryledger/internal/release"
 )
 
 // Environment is all that a command takes from the process around it.
@@ -30,7 +32,7 @@ type Environment struct {
 func Process() Environment {
 	env := Environment{
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
-		Getenv: os.Getenv, Now: time.Now, Random: rand.Reader, Version: version(),
+		Getenv: os.Getenv, Now: time.Now, Random: rand.Reader, Version: release.Version(),
 	}
 	if fd := int(os.Stdout.Fd()); term.IsTerminal(fd) {
 		env.Width = 80
