@@ -13,7 +13,13 @@ import (
 
 // AlertGroup is what an alert is about; a dimension is empty where the rule does not
 // group by it, or the spans do not state it.
-type AlertGroup struct{ Service, Environment, Version, Step, Provider string }
+type AlertGroup struct {
+	Service     string `json:"service,omitempty"`
+	Environment string `json:"environment,omitempty"`
+	Version     string `json:"version,omitempty"`
+	Step        string `json:"step,omitempty"`
+	Provider    string `json:"provider,omitempty"`
+}
 
 // AlertSample is one rule's numbers on one group at one evaluation.
 type AlertSample struct {
@@ -28,24 +34,30 @@ type AlertSample struct {
 }
 
 // AlertTransition is one change of one alert's state. Zero times are "never"; times
-// are kept to the millisecond.
+// are kept to the millisecond. Rule, group, instant and state that it came to tell it from
+// all others.
 type AlertTransition struct {
-	At                     time.Time
-	Rule, Signal           string
-	Group                  AlertGroup
-	Fingerprint            uint64            // of Labels, as Alertmanager has it
-	Labels                 map[string]string // of the alert
-	From, To, Reason       string
-	Since, StartsAt        time.Time // when the breach began, and when it fired
-	WindowS                uint32    // seconds
-	Numerator, Denominator int64
-	Threshold              float64 // a ratio
-	MinSamples             int64
-	LastedMs               int64 // how long a stall had lasted
-	TopError               string
-	TopErrorCount          int64
-	Runs                   []string // ids of example runs
-	Writer                 string   // which collector wrote it
+	At            time.Time         `json:"at"`
+	Rule          string            `json:"rule"`
+	Signal        string            `json:"signal"`
+	Group         AlertGroup        `json:"group"`
+	Fingerprint   uint64            `json:"fingerprint"` // of Labels, as Alertmanager has it
+	Labels        map[string]string `json:"labels"`      // of the alert
+	From          string            `json:"from"`
+	To            string            `json:"to"`
+	Reason        string            `json:"reason"`
+	Since         time.Time         `json:"since,omitzero"`     // when the breach began
+	StartsAt      time.Time         `json:"starts_at,omitzero"` // when it fired
+	WindowS       uint32            `json:"window_s"`           // seconds
+	Numerator     int64             `json:"numerator"`
+	Denominator   int64             `json:"denominator"`
+	Threshold     float64           `json:"threshold"` // a ratio
+	MinSamples    int64             `json:"min_samples"`
+	LastedMs      int64             `json:"lasted_ms,omitempty"` // how long a stall had lasted
+	TopError      string            `json:"top_error,omitempty"`
+	TopErrorCount int64             `json:"top_error_count,omitempty"`
+	Runs          []string          `json:"runs,omitempty"` // ids of example runs
+	Writer        string            `json:"writer"`         // which collector made it
 }
 
 func groupColumns[R any](at func(*R) *AlertGroup) []column[R] {

@@ -19,13 +19,18 @@ type BreakerRow struct {
 	version uint64
 }
 
-// BreakerTransition is one change of a breaker's state.
+// BreakerTransition is one change of a breaker's state. Provider, instant and state that it
+// came to tell it from all others.
 type BreakerTransition struct {
-	At                                time.Time // to the millisecond
-	Provider, From, To                string
-	Why                               string
-	Requests, ServerErrors, Throttled int64
-	Writer                            string // which collector wrote it
+	At           time.Time `json:"at"` // to the millisecond
+	Provider     string    `json:"provider"`
+	From         string    `json:"from"`
+	To           string    `json:"to"`
+	Why          string    `json:"why"`
+	Requests     int64     `json:"requests"`
+	ServerErrors int64     `json:"server_errors"`
+	Throttled    int64     `json:"throttled"`
+	Writer       string    `json:"writer"` // which collector made it
 }
 
 var breakerColumns = []column[BreakerRow]{

@@ -2,6 +2,7 @@ package alerter
 
 import (
 	"context"
+	"errors"
 	"math"
 	"time"
 
@@ -13,9 +14,14 @@ import (
 	"github.com/retryledger/retryledger/schema"
 )
 
-// maxWaiting bounds the samples, and the transitions, that wait for a store that is
-// away; the oldest go first. As many again may be on their way.
-const maxWaiting = 100_000
+const (
+	// maxWaiting bounds the samples that wait for a store that is away; the oldest go first.
+	// As many again may be on their way.
+	maxWaiting = 100_000
+	// maxChanges bounds the transitions that wait, those of the last evaluation apart; the
+	// oldest go first. They are in the state file, which is written anew at each change.
+	maxChanges = 10_000
+)
 
 const (
 	// samplesEvery is how often samples are written where no alert changes: an insert each
@@ -30,16 +36,43 @@ const (
 type archive struct {
 	writer      string // names this collector
 	samples     []schema.AlertSample
-	transitions []schema.AlertTransition
-	lost        int       // since the last look
-	writtenAt   time.Time // instant of the latest samples that were due
+	transitions []schema.AlertTransition // the oldest first
+	lost        int                      // samples, since the last look
+	lostChanges int                      // transitions, since the last look
+	writtenAt   time.Time                // instant of the latest samples that were due
 
 	underWay []schema.AlertSample // samples that are written beside
 	written  chan error           // one value when they are, or could not be; nil: none are under way
 }
 
-// add takes what an evaluation said, to be written by the next flush.
-func (a *archive) add(evaluation rules.Evaluation, set *rules.Set, explained explanations) {
+// change takes the transitions of an evaluation, to be written by the next keep. What is
+// behind them is said by explain.
+func (a *archive) change(transitions []rules.Transition) {
+	a.transitions, a.lostChanges = latest(a.transitions, maxChanges, a.lostChanges)
+	for i := range transitions {
+		t := &transitions[i]
+		a.transitions = append(a.transitions, schema.AlertTransition{
+			At: t.At, Rule: t.Rule, Signal: string(t.Signal), Group: schema.AlertGroup(t.Group),
+			Fingerprint: fingerprint(t.Labels), Labels: t.Labels, From: string(t.From), To: string(t.To), Reason: string(t.Reason),
+			Since: t.Since, StartsAt: t.StartsAt, WindowS: uint32(t.Window / time.Second), Numerator: t.Numerator, Denominator: t.Denominator,
+			Threshold: t.Threshold.Ratio(), MinSamples: t.MinSamples, LastedMs: t.Lasted.Milliseconds(), Writer: a.writer,
+		})
+	}
+}
+
+// explain says what is behind the transitions that wait, where they do not say it.
+func (a *archive) explain(explained explanations) {
+	for i := range a.transitions {
+		t := &a.transitions[i]
+		x := explained[rules.Key{Rule: t.Rule, Group: signals.Labels(t.Group)}]
+		if t.TopError == "" && len(t.Runs) == 0 && !t.StartsAt.IsZero() && t.StartsAt.Equal(x.startsAt) {
+			t.TopError, t.TopErrorCount, t.Runs = x.TopError, x.TopErrorCount, x.Runs
+		}
+	}
+}
+
+// add takes the samples of an evaluation, to be written by a later keep.
+func (a *archive) add(evaluation rules.Evaluation, set *rules.Set) {
 	byName := make(map[string]*rules.Rule)
 	for _, r := range set.Rules() {
 		byName[r.Name] = r
@@ -55,23 +88,12 @@ func (a *archive) add(evaluation rules.Evaluation, set *rules.Set, explained exp
 		}
 		a.samples = append(a.samples, row)
 	}
-	for i := range evaluation.Transitions {
-		t := &evaluation.Transitions[i]
-		x := explained.of(t.Rule, t.Group)
-		a.transitions = append(a.transitions, schema.AlertTransition{
-			At: t.At, Rule: t.Rule, Signal: string(t.Signal), Group: schema.AlertGroup(t.Group),
-			Fingerprint: fingerprint(t.Labels), Labels: t.Labels, From: string(t.From), To: string(t.To), Reason: string(t.Reason),
-			Since: t.Since, StartsAt: t.StartsAt, WindowS: uint32(t.Window / time.Second), Numerator: t.Numerator, Denominator: t.Denominator,
-			Threshold: t.Threshold.Ratio(), MinSamples: t.MinSamples, LastedMs: t.Lasted.Milliseconds(),
-			TopError: x.TopError, TopErrorCount: x.TopErrorCount, Runs: x.Runs, Writer: a.writer,
-		})
-	}
-	a.samples, a.lost = latest(a.samples, a.lost)
-	a.transitions, a.lost = latest(a.transitions, a.lost)
+	a.samples, a.lost = latest(a.samples, maxWaiting, a.lost)
 }
 
-func latest[R any](rows []R, lost int) ([]R, int) {
-	over := max(0, len(rows)-maxWaiting)
+// latest leaves the last rows, so many at most, and counts the others as lost.
+func latest[R any](rows []R, most, lost int) ([]R, int) {
+	over := max(0, len(rows)-most)
 	return rows[over:], lost + over
 }
 
@@ -90,15 +112,13 @@ func (a *archive) keep(ctx context.Context, conn driver.Conn, instant time.Time)
 	if !due || failed != nil {
 		return failed
 	}
-	if err := a.keepTransitions(ctx, conn); err != nil {
-		return err
-	}
+	failed = a.keepTransitions(ctx, conn)
 	if a.written != nil {
 		a.writtenAt = time.Time{} // when those are written
-		return nil
+		return failed
 	}
 	if len(a.samples) == 0 {
-		return nil
+		return failed
 	}
 	a.writtenAt = instant
 	a.underWay, a.samples = a.samples, nil
@@ -109,14 +129,14 @@ func (a *archive) keep(ctx context.Context, conn driver.Conn, instant time.Time)
 		defer cancel()
 		written <- schema.InsertAlertSamples(ctx, conn, samples)
 	}(a.underWay)
-	return nil
+	return failed
 }
 
 // finished takes note of what became of the samples that were under way. After an error
 // they wait again; rows that are written twice stand once.
 func (a *archive) finished(err error) error {
 	if err != nil {
-		a.samples, a.lost = latest(append(a.underWay, a.samples...), a.lost)
+		a.samples, a.lost = latest(append(a.underWay, a.samples...), maxWaiting, a.lost)
 		a.writtenAt = time.Time{}
 	}
 	a.underWay, a.written = nil, nil
@@ -148,22 +168,62 @@ func (a *archive) keepTransitions(ctx context.Context, conn driver.Conn) error {
 // waits on.
 func (a *archive) flush(ctx context.Context, conn driver.Conn) error {
 	_ = a.wait() // what failed is written again here
-	if err := a.keepTransitions(ctx, conn); err != nil {
-		return err
-	}
+	failed := a.keepTransitions(ctx, conn)
 	if len(a.samples) == 0 {
-		return nil
+		return failed
 	}
 	if err := schema.InsertAlertSamples(ctx, conn, a.samples); err != nil {
-		return err //nolint:wrapcheck // schema says what was attempted
+		return errors.Join(failed, err)
 	}
 	a.samples = nil
+	return failed
+}
+
+// takeUp takes the transitions of the state file that the store does not have. Those that
+// it has stay as they are there, for they may say more.
+func (a *archive) takeUp(ctx context.Context, conn driver.Conn, transitions []schema.AlertTransition) error {
+	if len(transitions) == 0 {
+		return nil
+	}
+	filter := schema.AlertFilter{Since: transitions[0].At, Until: transitions[0].At}
+	for i := range transitions {
+		if at := transitions[i].At; at.Before(filter.Since) {
+			filter.Since = at
+		} else if at.After(filter.Until) {
+			filter.Until = at
+		}
+	}
+	filter.Until = filter.Until.Add(time.Millisecond)
+	rows, err := schema.AlertTransitions(ctx, conn, filter)
+	if err != nil {
+		return err //nolint:wrapcheck // schema says what was attempted
+	}
+	kept := make(map[changeKey]bool, len(rows))
+	for i := range rows {
+		kept[changeOf(&rows[i])] = true
+	}
+	for i := range transitions {
+		if !kept[changeOf(&transitions[i])] {
+			a.transitions = append(a.transitions, transitions[i])
+		}
+	}
 	return nil
 }
 
-// stateOf is the state that the transitions in the store led to: what any collector on
-// it came to last.
-func stateOf(ctx context.Context, conn driver.Conn) (rules.Snapshot, error) {
+// changeKey is what tells transitions apart, as the table's key has it.
+type changeKey struct {
+	at       int64 // milliseconds since the epoch
+	rule, to string
+	group    schema.AlertGroup
+}
+
+func changeOf(t *schema.AlertTransition) changeKey {
+	return changeKey{t.At.UnixMilli(), t.Rule, t.To, t.Group}
+}
+
+// state is the state that the transitions in the store, and those that wait for it, led to:
+// what any collector on it came to last.
+func (a *archive) state(ctx context.Context, conn driver.Conn) (rules.Snapshot, error) {
 	last, err := schema.LastAlertInstant(ctx, conn)
 	if err != nil {
 		return rules.Snapshot{}, err //nolint:wrapcheck // schema says what was attempted
@@ -172,6 +232,7 @@ func stateOf(ctx context.Context, conn driver.Conn) (rules.Snapshot, error) {
 	if err != nil {
 		return rules.Snapshot{}, err //nolint:wrapcheck // schema says what was attempted
 	}
+	rows = append(rows, a.transitions...)
 	transitions := make([]rules.Transition, len(rows))
 	for i := range rows {
 		transitions[i] = transitionOf(&rows[i])

@@ -27,9 +27,9 @@ func TestArchiveIsBounded(t *testing.T) {
 	t.Parallel()
 	at := time.Unix(1_800_000_000, 0)
 	a := archive{}
-	a.add(evaluationOf(at, maxWaiting-1), rules.Default(), nil)
+	a.add(evaluationOf(at, maxWaiting-1), rules.Default())
 	assert.Zero(t, a.lost)
-	a.add(evaluationOf(at.Add(time.Second), 3), rules.Default(), nil)
+	a.add(evaluationOf(at.Add(time.Second), 3), rules.Default())
 	assert.Equal(t, 2, a.lost)
 	assert.Len(t, a.samples, maxWaiting)
 	assert.EqualValues(t, 2, a.samples[0].Numerator)
@@ -55,8 +55,8 @@ func TestArchiveWritesNowAndThen(t *testing.T) {
 	}
 	second := func(n int, changes ...rules.Transition) {
 		e := evaluationOf(at.Add(time.Duration(n)*time.Second), 1)
-		e.Transitions = changes
-		a.add(e, rules.Default(), nil)
+		a.change(changes)
+		a.add(e, rules.Default())
 		require.NoError(t, a.keep(t.Context(), b.real, e.Instant))
 		require.NoError(t, a.wait())
 	}
@@ -74,7 +74,7 @@ func TestArchiveWritesNowAndThen(t *testing.T) {
 	assert.Len(t, b.transitions(), 1)
 	second(4) // the clock was set back
 	require.Empty(t, a.samples)
-	a.add(evaluationOf(at.Add(8*time.Second), samplesAtOnce), rules.Default(), nil)
+	a.add(evaluationOf(at.Add(8*time.Second), samplesAtOnce), rules.Default())
 	require.NoError(t, a.keep(t.Context(), b.real, at.Add(8*time.Second)))
 	assert.Empty(t, a.samples, "there are many")
 	require.NoError(t, a.wait())
@@ -88,7 +88,7 @@ func TestArchiveWritesAgainWhatFailedBeside(t *testing.T) {
 	a := archive{writer: "test"}
 	at := b.now().Truncate(time.Second)
 	second := func(n int) {
-		a.add(evaluationOf(at.Add(time.Duration(n)*time.Second), 1), rules.Default(), nil)
+		a.add(evaluationOf(at.Add(time.Duration(n)*time.Second), 1), rules.Default())
 	}
 	second(0)
 	require.NoError(t, b.real.Exec(t.Context(), "RENAME TABLE alert_samples TO hidden"))
@@ -119,10 +119,12 @@ func TestArchiveIsRetried(t *testing.T) {
 		Labels: map[string]string{"alertname": "step_errors"}, From: rules.StateInactive, To: rules.StateFiring, Reason: rules.ReasonBreach,
 		Since: e.Instant, StartsAt: e.Instant, Numerator: 3, Denominator: 100, Threshold: 20_000, Window: 2 * time.Minute, MinSamples: 50, Lasted: 1500 * time.Millisecond,
 	}}
-	a.add(e, rules.Default(), nil)
+	a.change(e.Transitions)
+	a.add(e, rules.Default())
 	require.NoError(t, b.real.Exec(t.Context(), "RENAME TABLE alert_samples TO hidden"))
 	require.Error(t, a.flush(t.Context(), b.real))
-	a.add(e, rules.Default(), nil) // the transition is written, so it comes again
+	a.change(e.Transitions)
+	a.add(e, rules.Default()) // the transition is written, so it comes again
 	require.Error(t, a.flush(t.Context(), b.real))
 	assert.Len(t, a.samples, 2)
 	require.NoError(t, b.real.Exec(t.Context(), "RENAME TABLE hidden TO alert_samples"))
@@ -134,7 +136,7 @@ func TestArchiveIsRetried(t *testing.T) {
 	assert.Len(t, b.transitions(), 1)
 
 	// What is kept is what was.
-	kept, err := stateOf(t.Context(), b.real)
+	kept, err := new(archive).state(t.Context(), b.real)
 	require.NoError(t, err)
 	assert.Equal(t, rules.SnapshotOf(e.Instant, e.Transitions), kept)
 }
@@ -142,7 +144,7 @@ func TestArchiveIsRetried(t *testing.T) {
 func TestStateOfAnEmptyStore(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
-	s, err := stateOf(t.Context(), b.real)
+	s, err := new(archive).state(t.Context(), b.real)
 	require.NoError(t, err)
 	assert.Empty(t, s.Alerts)
 	assert.True(t, s.Instant.IsZero())

@@ -105,6 +105,16 @@ func (s *standing) Query(ctx context.Context, query string, args ...any) (driver
 	return s.Conn.Query(ctx, query, args...)
 }
 
+func (s *standing) PrepareBatch(ctx context.Context, query string, options ...driver.PrepareBatchOption) (driver.Batch, error) {
+	s.bed.mu.Lock()
+	fails := s.bed.fails
+	s.bed.mu.Unlock()
+	if fails != "" && strings.Contains(query, fails) {
+		return nil, errAway
+	}
+	return s.Conn.PrepareBatch(ctx, query, options...)
+}
+
 // work is what a trace did: visits of the step resolve, and requests to a provider.
 type work struct {
 	service        string

@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
@@ -25,7 +27,9 @@ type breakerKeeper struct {
 	log      *zap.Logger
 	troubles troubles
 
-	waiting  []breakers.Transition // not kept yet
+	waiting  []schema.BreakerTransition  // not in the store yet, the oldest first
+	changed  map[string]breakers.Breaker // by provider: those of waiting, after it
+	lost     int                         // transitions, since the last look
 	compared time.Time
 	looking  chan looked // one value when the breakers in the store were read; nil: nobody reads them
 }
@@ -63,8 +67,6 @@ func (k *breakerKeeper) pass(ctx context.Context, conn driver.Conn, reader signa
 	for _, t := range transitions {
 		k.log.Info("A breaker changed.", zap.String("provider", t.Provider), zap.String("to", string(t.To)), zap.String("why", t.Why))
 	}
-	k.waiting = append(k.waiting, transitions...)
-	k.waiting = k.waiting[max(0, len(k.waiting)-maxWaiting):]
 	if conn == nil {
 		return
 	}
@@ -95,25 +97,33 @@ func (k *breakerKeeper) end() {
 	}
 }
 
+// change takes transitions, and the breakers that they lead to in the same order, to be
+// written by the next keep.
+func (k *breakerKeeper) change(transitions []breakers.Transition, changed []breakers.Breaker) {
+	if len(k.waiting) > maxChanges {
+		k.waiting, k.lost = latest(k.waiting, maxChanges, k.lost)
+		waits := make(map[string]bool, len(k.changed))
+		for i := range k.waiting {
+			waits[k.waiting[i].Provider] = true
+		}
+		maps.DeleteFunc(k.changed, func(provider string, _ breakers.Breaker) bool { return !waits[provider] })
+	}
+	for i, t := range transitions {
+		k.waiting = append(k.waiting, schema.BreakerTransition{
+			At: t.At, Provider: t.Provider, From: string(t.From), To: string(t.To), Why: t.Why,
+			Requests: t.Counts.Requests, ServerErrors: t.Counts.ServerErrors, Throttled: t.Counts.Throttled, Writer: k.writer,
+		})
+		k.changed[t.Provider] = changed[i]
+	}
+}
+
 // keep writes the breakers that changed, and how.
 func (k *breakerKeeper) keep(ctx context.Context, conn driver.Conn) error {
 	if len(k.waiting) == 0 {
 		return nil
 	}
-	changed := make(map[string]bool, len(k.waiting))
-	rows := make([]schema.BreakerTransition, len(k.waiting))
-	for i, t := range k.waiting {
-		changed[t.Provider] = true
-		rows[i] = schema.BreakerTransition{
-			At: t.At, Provider: t.Provider, From: string(t.From), To: string(t.To), Why: t.Why,
-			Requests: t.Counts.Requests, ServerErrors: t.Counts.ServerErrors, Throttled: t.Counts.Throttled, Writer: k.writer,
-		}
-	}
-	var states []schema.BreakerRow
-	for _, b := range k.set.Snapshot().Breakers {
-		if !changed[b.Provider] {
-			continue
-		}
+	states := make([]schema.BreakerRow, 0, len(k.changed))
+	for _, b := range k.ofWaiting() {
 		text, err := json.Marshal(b)
 		if err != nil {
 			return fmt.Errorf("keep the breaker of %s: %w", b.Provider, err)
@@ -123,19 +133,35 @@ func (k *breakerKeeper) keep(ctx context.Context, conn driver.Conn) error {
 	if err := schema.InsertBreakers(ctx, conn, states); err != nil {
 		return err //nolint:wrapcheck // schema says what was attempted
 	}
-	if err := schema.InsertBreakerTransitions(ctx, conn, rows); err != nil {
+	if err := schema.InsertBreakerTransitions(ctx, conn, k.waiting); err != nil {
 		return err //nolint:wrapcheck // schema says what was attempted
 	}
 	k.waiting = nil
+	clear(k.changed)
 	return nil
 }
 
-// restore adopts the breakers in the store that are further on than ours.
-func (k *breakerKeeper) restore(ctx context.Context, conn driver.Conn) error {
+// ofWaiting are the breakers that the store may lack, by provider.
+func (k *breakerKeeper) ofWaiting() []breakers.Breaker {
+	list := make([]breakers.Breaker, 0, len(k.changed))
+	for _, provider := range slices.Sorted(maps.Keys(k.changed)) {
+		list = append(list, k.changed[provider])
+	}
+	return list
+}
+
+// restore takes up what the store may lack, and adopts the breakers in the store that are
+// further on than ours.
+func (k *breakerKeeper) restore(ctx context.Context, conn driver.Conn, kept *state) error {
 	rows, err := schema.Breakers(ctx, conn)
 	if err != nil {
 		return err //nolint:wrapcheck // schema says what was attempted
 	}
+	k.waiting = kept.BreakerTransitions
+	for _, b := range kept.Breakers {
+		k.changed[b.Provider] = b
+	}
+	k.set.Restore(breakers.Snapshot{Breakers: kept.Breakers})
 	k.adopt(rows)
 	return nil
 }

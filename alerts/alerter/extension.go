@@ -125,15 +125,20 @@ func newWatch(config *Config, conn connect, deliverer delivery.Deliverer, dir, u
 	}
 	live := newLiveSignals(set, always, signals.Limits{Series: config.MaxSeries, Traces: config.MaxTraces}, settings.Logger)
 	r, lag := &reading{live: live}, &lagReading{conn: conn}
-	return &watch{
+	w := &watch{
 		conn: conn, file: file, receivers: watchFile(config.Delivery.ConfigFile), live: live, reading: r, lag: lag, deliverer: deliverer, clock: clock,
 		evaluator: rules.NewEvaluator(set, r, rules.Options{StallAfter: stallAfter, Lag: lag.read}),
 		explainer: &explainer{dashboard: config.DashboardURL, within: explainWithin, log: settings.Logger}, archive: &archive{writer: writer},
-		breakers: &breakerKeeper{set: breakerSet, writer: writer, log: settings.Logger},
+		breakers: &breakerKeeper{set: breakerSet, writer: writer, log: settings.Logger, changed: map[string]breakers.Breaker{}},
 		state:    stateFile{path: filepath.Join(dir, stateName)}, metrics: meters, log: settings.Logger,
 		link: func(fingerprint string) string { return url + report.AlertsPath + "/" + fingerprint },
 		last: outcome{set: set}, leftOff: map[string]time.Time{},
-	}, nil
+	}
+	breakerSet.KeepFirst(func(transitions []breakers.Transition, changed []breakers.Breaker) {
+		w.breakers.change(transitions, changed)
+		_ = w.keepState()
+	})
+	return w, nil
 }
 
 // serve puts what people ask onto the API.

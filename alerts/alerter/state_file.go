@@ -7,8 +7,20 @@ import (
 	"io/fs"
 	"os"
 
+	"github.com/retryledger/retryledger/alerts/breakers"
 	"github.com/retryledger/retryledger/alerts/rules"
+	"github.com/retryledger/retryledger/schema"
 )
+
+// state is what a collector must not forget: where its alerts stand, and the changes that
+// the store may lack. One file holds both, so that a kill at any moment leaves the changes
+// that led to the state beside it.
+type state struct {
+	rules.Snapshot
+	Transitions        []schema.AlertTransition   `json:"transitions,omitempty"` // the oldest first
+	BreakerTransitions []schema.BreakerTransition `json:"breaker_transitions,omitempty"`
+	Breakers           []breakers.Breaker         `json:"breakers,omitempty"` // of BreakerTransitions, after them
+}
 
 // stateFile keeps the state of the alerts over restarts. It is not safe for concurrent
 // use.
@@ -18,24 +30,24 @@ type stateFile struct {
 }
 
 // read returns false where nothing was kept.
-func (f *stateFile) read() (rules.Snapshot, bool, error) {
-	var s rules.Snapshot
+func (f *stateFile) read() (state, bool, error) {
 	content, err := os.ReadFile(f.path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return s, false, nil
+		return state{}, false, nil
 	}
 	if err != nil {
-		return s, false, fmt.Errorf("read the state of the alerts: %w", err)
+		return state{}, false, fmt.Errorf("read the state of the alerts: %w", err)
 	}
+	var s state
 	if err := json.Unmarshal(content, &s); err != nil {
-		return s, false, fmt.Errorf("read the state of the alerts of %s: %w", f.path, err)
+		return state{}, false, fmt.Errorf("read the state of the alerts of %s: %w", f.path, err)
 	}
 	return s, true, nil
 }
 
 // writeBeside writes while evaluations go on, unless it does already; done is told what
 // came of it. Wait before the next write.
-func (f *stateFile) writeBeside(s rules.Snapshot, done func(error)) {
+func (f *stateFile) writeBeside(s state, done func(error)) {
 	if f.beside != nil {
 		select {
 		case <-f.beside:
@@ -59,7 +71,7 @@ func (f *stateFile) wait() {
 }
 
 // write replaces the file as a whole, so that a crash leaves the old one or the new one.
-func (f *stateFile) write(s rules.Snapshot) (err error) {
+func (f *stateFile) write(s state) (err error) {
 	defer func() {
 		if err != nil {
 			err = fmt.Errorf("keep the state of the alerts: %w", err)

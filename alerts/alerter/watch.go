@@ -185,14 +185,15 @@ func (w *watch) settle(ctx context.Context, conn driver.Conn, evaluation rules.E
 	// First the state, then the delivery: what is told again after a crash is known to
 	// Alertmanager, what is never told is lost.
 	if len(evaluation.Transitions) > 0 {
-		w.state.wait()
-		w.stateKept(w.state.write(w.evaluator.Snapshot()))
+		w.archive.change(evaluation.Transitions)
+		_ = w.keepState()
 		w.keptAt = evaluation.Instant
 	} else if evaluation.Instant.Sub(w.keptAt) >= stateEvery || evaluation.Instant.Before(w.keptAt) {
-		w.state.writeBeside(w.evaluator.Snapshot(), w.stateKept)
+		w.state.writeBeside(w.toKeep(), w.stateKept)
 		w.keptAt = evaluation.Instant
 	}
 	explained := w.explainer.explain(ctx, conn, evaluation)
+	w.archive.explain(explained)
 	alerts := deliverables(evaluation, explained, w.link)
 	if err := w.deliverer.Put(ctx, alerts...); err != nil && ctx.Err() == nil {
 		w.log.Error("Alerts could not be handed to delivery; they are handed over again at the next evaluation.", zap.Error(err))
@@ -204,7 +205,7 @@ func (w *watch) settle(ctx context.Context, conn driver.Conn, evaluation rules.E
 		w.last.annotations[fingerprint(alerts[i].Labels)] = alerts[i].Annotations
 	}
 	w.mu.Unlock()
-	w.archive.add(evaluation, set, explained)
+	w.archive.add(evaluation, set)
 	if conn == nil {
 		return
 	}
@@ -212,6 +213,22 @@ func (w *watch) settle(ctx context.Context, conn driver.Conn, evaluation rules.E
 		w.log.Warn("What the alert rules saw could not be kept in the store; it is tried again.", zap.Error(err))
 	}
 	w.tellLost(ctx)
+}
+
+// toKeep is what may not be forgotten, as it is now.
+func (w *watch) toKeep() state {
+	return state{
+		Snapshot: w.evaluator.Snapshot(), Transitions: slices.Clone(w.archive.transitions),
+		BreakerTransitions: slices.Clone(w.breakers.waiting), Breakers: w.breakers.ofWaiting(),
+	}
+}
+
+// keepState writes the state file, and tells of it if that fails.
+func (w *watch) keepState() error {
+	w.state.wait()
+	err := w.state.write(w.toKeep())
+	w.stateKept(err)
+	return err
 }
 
 func (w *watch) stateKept(err error) {
@@ -222,11 +239,14 @@ func (w *watch) stateKept(err error) {
 
 // tellLost counts what is not kept.
 func (w *watch) tellLost(ctx context.Context) {
-	if lost := w.archive.lost; lost > 0 {
-		w.metrics.lost.Add(ctx, int64(lost))
-		w.log.Error("The store was away for so long that a part of what the alert rules saw is not kept.", zap.Int("records", lost))
-		w.archive.lost = 0
+	lost := w.archive.lost + w.archive.lostChanges + w.breakers.lost
+	if lost == 0 {
+		return
 	}
+	w.metrics.lost.Add(ctx, int64(lost))
+	w.log.Error("The store was away for so long that a part of what the alert rules saw is not kept: the oldest.",
+		zap.Int("samples", w.archive.lost), zap.Int("changes_of_alerts", w.archive.lostChanges), zap.Int("changes_of_breakers", w.breakers.lost))
+	w.archive.lost, w.archive.lostChanges, w.breakers.lost = 0, 0, 0
 }
 
 // reload takes the rules file's changes. It returns why they were not taken, if so.
@@ -271,10 +291,15 @@ func (w *watch) refresh(ctx context.Context) (driver.Conn, time.Time, error) {
 
 // restore takes up the state that was kept, by this collector or by any on the store.
 func (w *watch) restore(ctx context.Context, conn driver.Conn, instant time.Time) error {
-	snapshot, found, err := w.state.read()
+	kept, found, err := w.state.read()
 	if err != nil {
 		w.log.Warn("The state of the alerts is taken from the store.", zap.Error(err))
 	}
+	w.archive.transitions = nil // of a try before this one
+	if err := w.archive.takeUp(ctx, conn, kept.Transitions); err != nil {
+		return fmt.Errorf("take up the changes of alerts that the store may lack: %w", err)
+	}
+	snapshot := kept.Snapshot
 	if found {
 		// Others on the store may have come further while this collector was away.
 		later, err := schema.AlertTransitions(ctx, conn, schema.AlertFilter{Since: snapshot.Instant.Add(interval), Limit: 1})
@@ -284,7 +309,7 @@ func (w *watch) restore(ctx context.Context, conn driver.Conn, instant time.Time
 		found = len(later) == 0
 	}
 	if !found {
-		if snapshot, err = stateOf(ctx, conn); err != nil {
+		if snapshot, err = w.archive.state(ctx, conn); err != nil {
 			return fmt.Errorf("take up the alerts that fire: %w", err)
 		}
 	}
@@ -297,7 +322,7 @@ func (w *watch) restore(ctx context.Context, conn driver.Conn, instant time.Time
 	if err := w.explainer.restore(ctx, conn, &snapshot); err != nil {
 		return fmt.Errorf("take up what is behind the alerts that fire: %w", err)
 	}
-	if err := w.breakers.restore(ctx, conn); err != nil {
+	if err := w.breakers.restore(ctx, conn, &kept); err != nil {
 		return err
 	}
 	w.restored = true
@@ -312,18 +337,25 @@ func (w *watch) end(ctx context.Context) {
 	if !w.restored {
 		return
 	}
-	w.state.wait()
-	w.stateKept(w.state.write(w.evaluator.Snapshot()))
+	changes := len(w.archive.transitions) + len(w.breakers.waiting)
+	unkept := w.keepState()
 	ctx, cancel := context.WithTimeout(ctx, interval)
 	defer cancel()
 	conn, err := w.conn(ctx)
 	if err == nil {
-		err = w.archive.flush(ctx, conn)
+		err = errors.Join(w.archive.flush(ctx, conn), w.breakers.keep(ctx, conn))
 	}
 	if err != nil {
 		_ = w.archive.wait()
-		w.archive.lost += len(w.archive.transitions) + len(w.archive.samples)
-		w.log.Warn("The last of what the alert rules saw is not kept, for the store is not there.", zap.Error(err))
+		w.archive.lost += len(w.archive.samples)
+		if unkept != nil {
+			w.archive.lostChanges += len(w.archive.transitions)
+			w.breakers.lost += len(w.breakers.waiting)
+		}
+		w.log.Warn("The last of what the alert rules saw is not in the store. Changes of alerts and breakers are written at the next start; what each evaluation counted is not kept.", zap.Error(err))
+	}
+	if len(w.archive.transitions)+len(w.breakers.waiting) < changes {
+		_ = w.keepState()
 	}
 	w.tellLost(ctx)
 }

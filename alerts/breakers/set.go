@@ -22,6 +22,7 @@ const (
 // Set holds the breakers of all providers. Its methods may be called at the same time.
 type Set struct {
 	settings Settings
+	keep     func([]Transition, []Breaker) // nil: nobody keeps them
 
 	evaluation sync.Mutex // held by who changes breakers, while it reads
 
@@ -49,6 +50,11 @@ func New(settings Settings, instance string) (*Set, error) {
 	}
 	return &Set{settings: settings, breakers: map[string]*entry{}, feed: newFeed(instance)}, nil
 }
+
+// KeepFirst has keep called with the transitions of each evaluated second, and the breakers
+// that they lead to in the same order, before any client can hear or see them. Call it
+// before the first Evaluate.
+func (s *Set) KeepFirst(keep func([]Transition, []Breaker)) { s.keep = keep }
 
 // Settings are those of all its breakers.
 func (s *Set) Settings() Settings { return s.settings }
@@ -120,13 +126,28 @@ func (s *Set) step(ctx context.Context, reader signals.Reader, instant time.Time
 		}
 	}
 
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.evaluated, s.leftOff = instant, leftOff
+	// Only Restore changes breakers beside this, and it waits for the evaluation.
 	var transitions []Transition
+	var changed []Breaker
+	changes := map[string]*Transition{}
 	for _, provider := range slices.Sorted(maps.Keys(last)) {
 		b := last[provider]
 		next, transition := s.settings.Next(b, instant, starts[s.settings.countFrom(b, instant)][provider])
+		last[provider] = next
+		if transition != nil {
+			changes[provider] = transition
+			transitions, changed = append(transitions, *transition), append(changed, next)
+		}
+	}
+	if len(transitions) > 0 && s.keep != nil {
+		s.keep(transitions, changed)
+	}
+
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.evaluated, s.leftOff = instant, leftOff
+	for _, provider := range slices.Sorted(maps.Keys(last)) {
+		next := last[provider]
 		if next.State == Closed && next.Streak == 0 && instant.Sub(latest(next.LastRequest, next.Since)) > idleAfter {
 			delete(s.breakers, provider)
 			continue
@@ -137,9 +158,8 @@ func (s *Set) step(ctx context.Context, reader signals.Reader, instant time.Time
 			s.breakers[provider] = held
 		}
 		held.Breaker = next
-		if transition != nil {
+		if transition := changes[provider]; transition != nil {
 			held.leases = nil
-			transitions = append(transitions, *transition)
 			s.feed.publish(kindTransition, change{*transition, s.view(held, instant, false)})
 		}
 	}

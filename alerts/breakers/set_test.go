@@ -308,6 +308,37 @@ func TestStaleDataCloseAndSaySo(t *testing.T) {
 	})
 }
 
+// What changes is handed over to be kept before anybody can hear or see it.
+func TestChangesAreKeptFirst(t *testing.T) {
+	s, r := newSet(t), &requests{}
+	subscriber, err := s.subscribe("", 1)
+	require.NoError(t, err)
+	defer s.unsubscribe(subscriber)
+	var kept []Transition
+	s.KeepFirst(func(transitions []Transition, changed []Breaker) {
+		require.Len(t, changed, len(transitions))
+		for i, b := range changed {
+			assert.Equal(t, transitions[i].Provider, b.Provider)
+			assert.Equal(t, transitions[i].To, b.State)
+			assert.Equal(t, transitions[i], b.History[len(b.History)-1])
+			assert.NotEqual(t, b.State, s.View(b.Provider, at(1)).State, "nobody can see it yet")
+		}
+		for len(subscriber.events) > 0 {
+			assert.NotContains(t, string((<-subscriber.events).data), string(transitions[0].To))
+		}
+		kept = append(kept, transitions...)
+	})
+	evaluate(t, s, r, 1)
+	assert.Empty(t, kept)
+	r.add("anthropic", 2, 100, 500)
+	r.add("openai", 2, 100, 500)
+	r.add("other", 2, 100, 200)
+	told := each(t, s, r, 2, 20)
+	require.GreaterOrEqual(t, len(told), 4, "opened and half-open, both")
+	assert.Equal(t, told, kept)
+	assert.Equal(t, HalfOpen, s.View("openai", at(20)).State)
+}
+
 func TestTheProvidersAreBounded(t *testing.T) {
 	s, r := newSet(t), &requests{}
 	for i := range maxProviders + 7 {
