@@ -15,6 +15,10 @@ type Config struct {
 	// ReadWithin is how long a message may take to arrive, from its headers to its last
 	// byte. A sender that holds a place without sending loses it then.
 	ReadWithin time.Duration `mapstructure:"read_within"`
+	// MaxDecodedMiB is how much memory one message may take when it is decoded, estimated
+	// before it is. Spans of instrumentations take four times their size on the wire, tiny
+	// ones six times; without this bound empty ones could take a hundred times.
+	MaxDecodedMiB int `mapstructure:"max_decoded_mib"`
 }
 
 const (
@@ -24,7 +28,14 @@ const (
 	defaultReadWithin = 30 * time.Second
 	leastReadWithin   = time.Second
 	mostReadWithin    = time.Hour
+	// defaultDecodedMiB is eight times the message size of the default configuration.
+	defaultDecodedMiB = 512
+	mostDecodedMiB    = 1 << 20
 )
+
+func defaultConfig() *Config {
+	return &Config{MaxInFlight: defaultInFlight, ReadWithin: defaultReadWithin, MaxDecodedMiB: defaultDecodedMiB}
+}
 
 // Validate implements the Collector's validation of configurations.
 func (c *Config) Validate() error {
@@ -34,6 +45,9 @@ func (c *Config) Validate() error {
 	}
 	if c.ReadWithin < leastReadWithin || c.ReadWithin > mostReadWithin {
 		errs = append(errs, fmt.Errorf("read_within: %s is not between %s and %s", c.ReadWithin, leastReadWithin, mostReadWithin))
+	}
+	if c.MaxDecodedMiB < 1 || c.MaxDecodedMiB > mostDecodedMiB {
+		errs = append(errs, fmt.Errorf("max_decoded_mib: %d is not between 1 and %d", c.MaxDecodedMiB, mostDecodedMiB))
 	}
 	return errors.Join(errs...)
 }

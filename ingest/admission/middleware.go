@@ -1,6 +1,8 @@
 // Package admission is the Collector extension retryledger_admission: it bounds how many
 // messages receivers read at a time, and turns those beyond away before they are read, so
-// that their senders come again later (gRPC UNAVAILABLE, HTTP 503).
+// that their senders come again later (gRPC UNAVAILABLE, HTTP 503). It bounds what each of
+// them takes when it is decoded, and refuses those beyond before they are (gRPC
+// INVALID_ARGUMENT, HTTP 400).
 //
 // A receiver uses it by naming it as middleware:
 //
@@ -15,7 +17,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"sync/atomic"
 	"time"
@@ -41,7 +42,7 @@ const scopeName = "github.com/retryledger/retryledger/ingest/admission"
 // NewFactory creates the factory of the extension.
 func NewFactory() extension.Factory {
 	return extension.NewFactory(componentType,
-		func() component.Config { return &Config{MaxInFlight: defaultInFlight, ReadWithin: defaultReadWithin} }, create, component.StabilityLevelAlpha)
+		func() component.Config { return defaultConfig() }, create, component.StabilityLevelAlpha)
 }
 
 // errConfig is returned for a configuration of another component.
@@ -77,7 +78,7 @@ var (
 func newMiddleware(c *Config, settings component.TelemetrySettings, now func() time.Time) (*middleware, error) {
 	m := &middleware{gate: newGate(c.MaxInFlight, now), readWithin: c.ReadWithin, now: now, logger: settings.Logger}
 	var err error
-	if m.unread, err = newUnread(settings, now); err != nil {
+	if m.unread, err = newUnread(bound(c.MaxDecodedMiB)<<20, settings, now); err != nil {
 		return nil, err
 	}
 	m.turned, err = settings.MeterProvider.Meter(scopeName).Int64Counter("retryledger_admission_messages_refused",
@@ -120,13 +121,14 @@ func (m *middleware) GetHTTPHandler(context.Context) (extensionmiddleware.WrapHT
 			defer func() { m.gate.leave(how) }()
 			connection := http.NewResponseController(w)
 			m.readUntil(connection, m.readWithin)
-			r.Body = &timedBody{ReadCloser: r.Body, read: func() { m.readUntil(connection, 0) }}
+			read := newBody(r, m.unread.codec.bound, func() { m.readUntil(connection, 0) })
+			r.Body = read
 			base.ServeHTTP(answer, r)
 			m.readUntil(connection, 0)
 			if r.Context().Err() == nil { // or else its sender has left, which says nothing
 				how = answer.outcome()
 			}
-			m.unread.answered(r, answer.status)
+			m.unread.answered(r, answer.status, read.refused)
 		}), nil
 	}, nil
 }
@@ -144,21 +146,6 @@ func (m *middleware) readUntil(connection *http.ResponseController, within time.
 	if err := connection.SetReadDeadline(deadline); err != nil && !errors.Is(err, http.ErrNotSupported) {
 		m.logger.Debug("A message's reading could not be bounded", zap.Error(err))
 	}
-}
-
-// timedBody tells when a message is read: what follows, waiting for the disk, has no bound,
-// and the server takes a deadline that passes for a sender that left.
-type timedBody struct {
-	io.ReadCloser
-	read func()
-}
-
-func (b *timedBody) Read(p []byte) (int, error) {
-	n, err := b.ReadCloser.Read(p)
-	if errors.Is(err, io.EOF) {
-		b.read()
-	}
-	return n, err //nolint:wrapcheck // it stands for it
 }
 
 // answerWriter remembers the status of an answer.
@@ -209,6 +196,7 @@ type visitKey struct{}
 func (m *middleware) GetGRPCServerOptions(context.Context) ([]grpc.ServerOption, error) {
 	return []grpc.ServerOption{
 		grpc.StatsHandler(m.unread),
+		grpc.ForceServerCodecV2(m.unread.codec),
 		grpc.InTapHandle(func(ctx context.Context, _ *tap.Info) (context.Context, error) {
 			if why := m.gate.enter(); why != admitted {
 				m.turnAway(ctx, why)
@@ -228,6 +216,9 @@ func (m *middleware) GetGRPCServerOptions(context.Context) ([]grpc.ServerOption,
 		}),
 		grpc.ChainUnaryInterceptor(func(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 			if c, ok := ctx.Value(callKey{}).(*call); ok {
+				if c.refused != admitted {
+					return nil, m.unread.codec.says(c.refused)
+				}
 				c.reached.Store(true)
 			}
 			v, ok := ctx.Value(visitKey{}).(*visit)

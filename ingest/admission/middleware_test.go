@@ -37,7 +37,7 @@ func made(t *testing.T, maxInFlight int) (*middleware, *observer.ObservedLogs, *
 	settings := telemetry.NewTelemetrySettings()
 	settings.Logger = zap.New(core)
 	c := &clock{start}
-	m, err := newMiddleware(&Config{MaxInFlight: maxInFlight, ReadWithin: time.Minute}, settings, c.now)
+	m, err := newMiddleware(&Config{MaxInFlight: maxInFlight, ReadWithin: time.Minute, MaxDecodedMiB: defaultDecodedMiB}, settings, c.now)
 	require.NoError(t, err)
 	return m, logs, telemetry, c
 }

@@ -22,11 +22,23 @@ import (
 const (
 	tooLarge  reason = "too_large" // above the receiver's limit
 	malformed reason = "malformed" // no OTLP request; over HTTP also what is too large
+	// It would take more memory than is allowed, or a stack without end.
+	decodesTooLarge reason = "decodes_too_large"
+	nestedTooDeep   reason = "nested_too_deep"
 )
 
-// unread counts the messages that receivers cannot read. Their senders do not send them
-// again, and the receivers themselves say nothing of it.
+// remedy says what a sender's owner can do.
+var remedy = map[reason]string{
+	tooLarge:        "send smaller batches, or raise max_recv_msg_size_mib of the receiver",
+	malformed:       "if it is too large, send smaller batches, or raise max_request_body_size of the receiver",
+	decodesTooLarge: "it has very many parts for its size, as no usual instrumentation sends: see who sent it; or send smaller batches, or raise max_decoded_mib of retryledger_admission",
+	nestedTooDeep:   "a value lies in arrays and lists without end, as no usual instrumentation sends: see who sent it, or send the value as text",
+}
+
+// unread counts the messages that receivers cannot read, or must not decode. Their senders
+// do not send them again, and the receivers themselves say nothing of it.
 type unread struct {
+	codec  codec
 	now    func() time.Time
 	logger *zap.Logger
 	count  metric.Int64Counter
@@ -34,8 +46,8 @@ type unread struct {
 	told seldom.Lines
 }
 
-func newUnread(settings component.TelemetrySettings, now func() time.Time) (*unread, error) {
-	u := &unread{now: now, logger: settings.Logger}
+func newUnread(b bound, settings component.TelemetrySettings, now func() time.Time) (*unread, error) {
+	u := &unread{codec: newCodec(b), now: now, logger: settings.Logger}
 	var err error
 	u.count, err = settings.MeterProvider.Meter(scopeName).Int64Counter("retryledger_admission_messages_unread",
 		metric.WithUnit("{message}"), metric.WithDescription("Messages that could not be read, by reason; senders give them up."))
@@ -48,21 +60,29 @@ func newUnread(settings component.TelemetrySettings, now func() time.Time) (*unr
 func (u *unread) add(ctx context.Context, why reason, said string) {
 	u.count.Add(context.WithoutCancel(ctx), 1, metric.WithAttributes(attribute.String("reason", string(why))))
 	if _, due := u.told.Due(string(why), 1, u.now()); due {
-		u.logger.Warn("A message could not be read, and its sender gives it up. If it is too large, send smaller batches, or raise max_recv_msg_size_mib (gRPC) or max_request_body_size (HTTP) of the receiver",
-			zap.String("reason", string(why)), zap.String("answered", said))
+		u.logger.Warn("A message could not be read, and its sender gives it up",
+			zap.String("reason", string(why)), zap.String("answered", said), zap.String("remedy", remedy[why]))
 	}
 }
 
-// answered is told how an HTTP receiver answered.
-func (u *unread) answered(r *http.Request, code int) {
+// answered is told how an HTTP receiver answered, and why it was not let read the message.
+func (u *unread) answered(r *http.Request, code int, refused reason) {
+	if refused != admitted {
+		u.add(r.Context(), refused, fmt.Sprint(code, " ", http.StatusText(code)))
+		return
+	}
 	switch code {
 	case http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType:
 		u.add(r.Context(), malformed, fmt.Sprint(code, " ", http.StatusText(code)))
 	}
 }
 
-// call is a gRPC call on its way; reached tells that its message was decoded.
-type call struct{ reached atomic.Bool }
+// call is a gRPC call on its way.
+type call struct {
+	reached atomic.Bool // its message was decoded
+	request any
+	refused reason // why it must not be decoded
+}
 
 type callKey struct{}
 
@@ -73,18 +93,29 @@ func (u *unread) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Contex
 
 // HandleRPC implements stats.Handler.
 func (u *unread) HandleRPC(ctx context.Context, event stats.RPCStats) {
-	end, ok := event.(*stats.End)
-	if !ok || end.Error == nil {
+	c, ok := ctx.Value(callKey{}).(*call)
+	if !ok {
 		return
 	}
-	if c, ok := ctx.Value(callKey{}).(*call); !ok || c.reached.Load() {
-		return // what the receiver said of what it had read
+	switch event := event.(type) {
+	case *stats.InPayload:
+		u.codec.received(c, event)
+	case *stats.End:
+		u.codec.ended(c)
+		u.ended(ctx, c, event)
 	}
-	switch code := status.Code(end.Error); code { //nolint:exhaustive // the others are a sender's that left
-	case codes.ResourceExhausted:
+}
+
+func (u *unread) ended(ctx context.Context, c *call, end *stats.End) {
+	switch code := status.Code(end.Error); {
+	case c.refused != admitted:
+		u.add(ctx, c.refused, code.String())
+	case c.reached.Load(): // what the receiver said of what it had read
+	case code == codes.ResourceExhausted:
 		u.add(ctx, tooLarge, code.String())
-	case codes.Internal, codes.InvalidArgument, codes.Unimplemented:
+	case code == codes.Internal, code == codes.InvalidArgument, code == codes.Unimplemented:
 		u.add(ctx, malformed, code.String())
+	default: // a sender that left
 	}
 }
 
