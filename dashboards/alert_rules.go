@@ -44,7 +44,7 @@ var countedBy = map[signals.Signal]counted{
 	signals.OperationErrorRatio: {"visit_usage", "sum(lost)", "sum(ended)", "", "of the visits of steps failed"},
 	signals.FallbackRatio:       {"usage", "sum(fallback_operations)", "sum(operations)", "", "of the operations fell back to another candidate"},
 	signals.ServerErrorRatio:    {"request_usage", "sum(server_errors)", "sum(sent)", "", "of the requests met a server error"},
-	signals.RetryRatio:          {"usage", "(" + strings.Join(layerSums(), " + ") + ")", "sum(operations)", "", "retries per operation"},
+	signals.RetryRatio:          {"retry_usage", "(" + strings.Join(layerSums(), " + ") + ")", "sum(operations)", "", "retries per operation"},
 	signals.BudgetExhaustedRatio: {
 		"run_usage", "countIf(exhausted)", "count()", "", "of the runs used up their retry budget",
 	},

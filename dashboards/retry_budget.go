@@ -41,7 +41,7 @@ func outcomeTiles() panel {
 			"by a fallback to another candidate, and those that failed, also where something handled the failure. The first two are never added up.",
 		grain: grainOperation, definition: "accounting.md#outcome-of-an-operation", empty: sendSpans,
 		draws: tiles().Decimals(1),
-		queries: []query{newQuery("A", asTable, "SELECT "+strings.Join(columns, ",\n    ")+"\nFROM "+windowed("usage")+
+		queries: []query{newQuery("A", asTable, "SELECT "+strings.Join(columns, ",\n    ")+"\nFROM "+windowed("outcome_usage")+
 			"\nWHERE "+chosen(ofCalls...)+"\nHAVING "+ended+" > 0")},
 		overrides: outcomeColumns()[:len(outcomes)-1],
 	}
@@ -57,7 +57,7 @@ func largestConsumer() panel {
     retries / sum(retries) OVER () AS "of all retries"
 FROM (
     SELECT service, step, [`+strings.Join(layerSums(), ", ")+`] AS by_layer, arraySum(by_layer) AS retries
-    FROM `+windowed("usage")+`
+    FROM `+windowed("retry_usage")+`
     WHERE `+chosen(ofCalls...)+`
     GROUP BY service, step
 )
@@ -96,7 +96,7 @@ func retryShareNow() panel {
 		grain: grainMixed, definition: "accounting.md#budget", empty: sendSpans,
 		draws: tiles().Decimals(1).Thresholds(retryShareThresholds()),
 		queries: []query{newQuery("A", asTable, "SELECT "+ratio(allRetries(), "sum(operations)")+` AS "retries ÷ operations"`+
-			"\nFROM "+windowed("usage")+"\nWHERE "+chosen(ofCalls...)+"\nHAVING sum(operations) > 0")},
+			"\nFROM "+windowed("retry_usage")+"\nWHERE "+chosen(ofCalls...)+"\nHAVING sum(operations) > 0")},
 	}
 }
 
@@ -129,7 +129,7 @@ func consumptionBySteps() panel {
 FROM (
     SELECT `+stated("service")+` AS service, toString(step) AS step, `+sumsByLayer()+`,
         transport + call + node + orchestrator + worker AS retries, count() OVER (PARTITION BY step) AS services
-    FROM `+windowed("usage")+`
+    FROM `+windowed("retry_usage")+`
     WHERE `+chosen(ofCalls...)+`
     GROUP BY service, step
     HAVING retries > 0
@@ -146,7 +146,7 @@ func retryShareOverTime() panel {
 		grain: grainMixed, definition: "accounting.md#budget", empty: sendSpans,
 		draws: withLines(lines(), retryShareThresholds()).AxisSoftMax(1.1 * shareTooHigh),
 		queries: []query{newQuery("A", asTimeSeries, withBucket+"SELECT "+bucket+" AS time, "+ratio(allRetries(), "sum(operations)")+
-			` AS "retries ÷ operations"`+"\nFROM "+windowed("usage")+"\nWHERE "+chosen(ofCalls...)+"\nGROUP BY time\nORDER BY time")},
+			` AS "retries ÷ operations"`+"\nFROM "+windowed("retry_usage")+"\nWHERE "+chosen(ofCalls...)+"\nGROUP BY time\nORDER BY time")},
 	}
 }
 
@@ -227,7 +227,7 @@ func outcomesOverTime() panel {
 		grain: grainOperation, definition: "accounting.md#outcome-of-an-operation", empty: sendSpans,
 		draws: bars(),
 		queries: []query{newQuery("A", asTimeSeries, withBucket+"SELECT "+bucket+" AS time,\n    "+strings.Join(columns, ",\n    ")+
-			"\nFROM "+windowed("usage")+"\nWHERE "+chosen(ofCalls...)+"\nGROUP BY time\nHAVING sum(operations) > 0\nORDER BY time")},
+			"\nFROM "+windowed("outcome_usage")+"\nWHERE "+chosen(ofCalls...)+"\nGROUP BY time\nHAVING sum(operations) > 0\nORDER BY time")},
 		overrides: outcomeColumns(),
 	}
 }
@@ -239,7 +239,7 @@ func retriesOverTime() panel {
 		grain: grainAttempt, definition: "accounting.md#layers", empty: sendSpans,
 		draws: bars(),
 		queries: []query{newQuery("A", asTimeSeries, withBucket+"SELECT "+bucket+" AS time,\n    "+shownSums()+
-			"\nFROM "+windowed("usage")+"\nWHERE "+chosen(ofCalls...)+"\nGROUP BY time\nORDER BY time")},
+			"\nFROM "+windowed("retry_usage")+"\nWHERE "+chosen(ofCalls...)+"\nGROUP BY time\nORDER BY time")},
 		overrides: layerColumns(),
 	}
 }
@@ -289,11 +289,11 @@ FROM (
         sum(retries_of_before) AS retries_before, sum(operations_of_before) AS operations_before
     FROM (
         SELECT service, step, `+allRetries()+` AS retries_of_now, sum(operations) AS operations_of_now, NULL AS retries_of_before, 0 AS operations_of_before
-        FROM `+windowed("usage")+`
+        FROM `+windowed("retry_usage")+`
         WHERE `+chosen(ofCalls...)+` GROUP BY service, step
         UNION ALL
         SELECT service, step, NULL, 0, `+allRetries()+`, sum(operations)
-        FROM `+before("usage")+`
+        FROM `+before("retry_usage")+`
         WHERE `+chosen(ofCalls...)+` GROUP BY service, step
     )
     GROUP BY service, step

@@ -34,7 +34,7 @@ var allVariables = map[string]variable{
 }
 
 func options(column string) string {
-	return "SELECT DISTINCT " + stated(column) + " AS name FROM " + windowed("usage") + " ORDER BY name"
+	return "SELECT DISTINCT " + stated(column) + " AS name FROM " + windowed("retry_usage") + " ORDER BY name"
 }
 
 // variables are the data source and the named ones.

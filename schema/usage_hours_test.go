@@ -99,6 +99,12 @@ func usageSums(tb testing.TB, t require.TestingT, conn driver.Conn, since, until
 		"steps": ask("SELECT toString(arraySort(groupArray((step, n, o, m, f, w)))) FROM (SELECT step, count() AS n, countIf(over_budget) AS o, max(ifNull(retries_total, 0)) AS m, "+
 			"argMax(toString(factorisation), ifNull(retries_total, 0)) AS f, max(worst_case) AS w FROM %s GROUP BY step)", "step_usage"),
 	}
+	const retries = "SELECT toString(arraySort(groupArray((service, step, provider, r, n, s, h)))) FROM (SELECT service, step, provider, (sum(retries_transport), sum(retries_call), " +
+		"sum(retries_node), sum(retries_orchestrator), sum(retries_worker)) AS r, sum(operations) AS n, groupBitOr(shows) AS s, groupBitOr(hides) AS h FROM %s GROUP BY service, step, provider)"
+	const outcomes = "SELECT toString(arraySort(groupArray((service, step, provider, n, o)))) FROM (SELECT service, step, provider, sum(operations) AS n, (sum(succeeded_first_try), " +
+		"sum(succeeded_after_retry), sum(succeeded_by_fallback), sum(failed), sum(handled), sum(undecided)) AS o FROM %s GROUP BY service, step, provider HAVING n > 0)"
+	withHours["retries"], without["retries"] = ask(retries, "retry_usage"), ask(retries, "usage_rows")
+	withHours["outcomes"], without["outcomes"] = ask(outcomes, "outcome_usage"), ask(outcomes, "usage_rows")
 	const tries = "SELECT toString(arraySort(groupArray((step, ordinal, ending, took_to_ms, n, w)))) FROM (SELECT step, ordinal, ending, took_to_ms, %s AS n, " +
 		"sum(wait_ms) AS w FROM %%s GROUP BY step, ordinal, ending, took_to_ms)"
 	const wanted = "SELECT toString(arraySort(groupArray((step, outcome, attempts, n)))) FROM (SELECT step, outcome, attempts, %s AS n FROM %%s GROUP BY step, outcome, attempts)"
