@@ -3,6 +3,7 @@ package dashboards
 import (
 	"strings"
 
+	"github.com/grafana/grafana-foundation-sdk/go/common"
 	"github.com/grafana/grafana-foundation-sdk/go/dashboard"
 )
 
@@ -49,7 +50,7 @@ func completionTiles() panel {
 		says: "Of the runs that ended in the range: those that say that they left steps undone, that ended in an error, that somebody cancelled, that fell silent without an end, " +
 			"that were delivered more than once, those of them that never completed, and those with a warning.",
 		grain: grainRun, definition: "accounting.md#completion-of-a-run", empty: noRunEnded,
-		draws: tiles(),
+		draws: tiles().Text(common.NewVizTextDisplayOptionsBuilder().ValueSize(30)), // of seven, as large as fits, some break
 		queries: []query{newQuery("A", asTable, `SELECT sumIf(runs, completion = 'incomplete') AS incomplete, sumIf(runs, completion = 'failed') AS failed, sumIf(runs, completion = 'cancelled') AS cancelled,
     sumIf(runs, completion = 'orphaned') AS orphaned, sum(resumed) AS "delivered again", sum(poison_pills) AS "poison pills", sum(warned) AS "with warnings"
 FROM `+windowed("run_counts")+`
@@ -132,14 +133,13 @@ WHERE `+chosen(ofRuns...)+`
 GROUP BY node, key, direction, service
 ORDER BY violations DESC, node, key, direction, service LIMIT 100`)},
 		overrides: []override{
-			column("node", linked("Look at this step", to(uidStep, "service", "service", "step", "node")), wide(110)),
-			column("key", wide(130)),
-			column("direction", wide(80)),
-			column("service", wide(105)),
-			column("violations", gauge(), coloured(colourFailed), wide(100)),
+			column("node", linked("Look at this step", to(uidStep, "service", "service", "step", "node")), wide(92)),
+			column("key", wide(116)),
+			column("direction", wide(75)),
+			column("violations", gauge(), coloured(colourFailed), wide(95)),
 			column("runs", wide(55)),
 			column("last", atSeconds(), wide(155)),
-			column("last_run", named("last run"), toRun("last_run"), with("noValue", "of no run")),
+			column("last_run", named("last run"), toRun("last_run"), with("noValue", "of no run"), wide(280)),
 		},
 	}
 }
@@ -173,12 +173,11 @@ ARRAY JOIN unfinished_steps AS step
 GROUP BY step, service
 ORDER BY runs DESC, step, service LIMIT 100`)},
 		overrides: []override{
-			column("step", toStep(), wide(130)),
-			column("service", wide(110)),
-			column("runs", gauge(), coloured(colourWarning), wide(110)),
-			column("quarantined", wide(100)),
-			column("last", atSeconds(), wide(160)),
-			column("last_run", named("last run"), toRun("last_run")),
+			column("step", toStep(), wide(110)),
+			column("runs", gauge(), coloured(colourWarning), wide(95)),
+			column("quarantined", wide(95)),
+			column("last", atSeconds(), wide(155)),
+			column("last_run", named("last run"), toRun("last_run"), wide(280)),
 		},
 	}
 }
@@ -219,7 +218,7 @@ WHERE (completion = 'orphaned' OR orphan_spans > 0) AND `+chosen(ofRuns...)+`
 ORDER BY end_bounded_ns DESC, trace_key DESC, run_id DESC LIMIT 100`)},
 		overrides: []override{
 			column("time", named("last heard of"), atSeconds(), wide(160)),
-			column("run_id", named("run"), toRun("run_id"), wide(280)),
+			column("run_id", named("run"), toRun("run_id"), wide(295)),
 			column("completion", append(colouredCompletion(), wide(110))...),
 			column("outcome", wide(150)),
 			column("spans", wide(75)),
@@ -266,9 +265,9 @@ GROUP BY warning, service
 ORDER BY runs DESC, warning, service LIMIT 100`)},
 		overrides: []override{
 			column("warning", with("custom.cellOptions", map[string]any{"type": "auto", "wrapText": true})),
-			column("service", wide(110)),
-			column("runs", wide(60)),
-			column("last_run", named("last run"), toRun("last_run"), wide(150)),
+			column("service", wide(140)),
+			column("runs", wide(55)),
+			column("last_run", named("last run"), toRun("last_run"), wide(140)),
 		},
 	}
 }

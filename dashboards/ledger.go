@@ -109,7 +109,7 @@ HAVING traces > 0`)},
 func intakeOverTime() panel {
 	perSecond := func(name string) string { return totalOf(name) + " / $__interval_s" }
 	return panel{
-		title: "Spans per second", width: 12, height: 8, unit: "cps",
+		title: "Spans per second", width: 12, height: 8, unit: "suffix:spans/s",
 		says:  "Spans that collectors accepted, refused or had to put aside, per second of each interval.",
 		grain: grainSpan, definition: "operating.md#health", empty: noMetrics,
 		draws: bars().Interval("10s"),

@@ -164,7 +164,7 @@ func layerColumns() []override {
 func hiddenLayers() []override {
 	columns := layerColumns()
 	for i, l := range layers {
-		columns[i].properties = append(columns[i].properties, nothing(), wide(24+6*len(l.name)))
+		columns[i].properties = append(columns[i].properties, nothing(), wide(max(58, 24+6*len(l.name))))
 	}
 	return columns
 }

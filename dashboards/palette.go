@@ -4,10 +4,11 @@ import "github.com/retryledger/retryledger/analysis/attribution"
 
 // A colour means the same on every dashboard. Colours of one group, which stand side
 // by side, are told apart by people who do not see red or green or blue: a test
-// simulates that. The layers are colours of Okabe and Ito.
+// simulates that. The layers are colours of Okabe and Ito, but for call, which is lighter
+// to be read on dark.
 const (
 	colourTransport    = "#56B4E9"
-	colourCall         = "#0072B2"
+	colourCall         = "#1A86C8"
 	colourNode         = "#E69F00"
 	colourOrchestrator = "#D55E00"
 	colourWorker       = "#CC79A7"
@@ -24,7 +25,7 @@ const (
 	colourOrphaned  = "#B04A1E"
 	colourCancelled = "#F070F0"
 
-	colourWarning = "#FFB000" // the threshold below which nothing needs to be done
+	colourWarning = "#D08000" // the threshold below which nothing needs to be done
 	colourBreach  = colourFailed
 	colourPlain   = "#7B93B8" // a number that is neither good nor bad
 )

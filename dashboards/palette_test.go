@@ -43,8 +43,13 @@ func TestColoursShowOnBothThemes(t *testing.T) {
 	for _, group := range groups {
 		for _, colour := range group {
 			assert.Greater(t, contrast(luminance(colour), luminance("#181B1F")), 2.0, "%s on dark", colour)
-			assert.Greater(t, contrast(luminance(colour), luminance("#FFFFFF")), 1.8, "%s on light", colour)
+			assert.Greater(t, contrast(luminance(colour), luminance("#FFFFFF")), 2.0, "%s on light", colour)
 		}
+	}
+	// Tables and tiles write words and numbers that matter in these.
+	for _, colour := range []string{colourFirstTry, colourWarning, colourBreach, colourOrphaned, colourHandled, colourPlain, colourCall, colourOrchestrator} {
+		assert.Greater(t, contrast(luminance(colour), luminance("#181B1F")), 3.0, "%s on dark", colour)
+		assert.Greater(t, contrast(luminance(colour), luminance("#FFFFFF")), 3.0, "%s on light", colour)
 	}
 }
 

@@ -64,7 +64,7 @@ func resultShares() string {
 }
 
 func requestTiles() panel {
-	overrides := append([]override{column("requests", coloured(colourPlain), inUnit("short"))}, resultColumns()...)
+	overrides := append([]override{column("requests", coloured(colourPlain), inUnit("short"), with("decimals", nil))}, resultColumns()...)
 	return panel{
 		title: "How requests to providers ended", width: 13, height: 4, unit: "percentunit",
 		says: "Requests that really went out, retries among them, each once. A server error is a status 500 to 599, or an error that says so; " +
@@ -105,7 +105,7 @@ func brokenTiles() panel {
 FROM `+windowed("response_usage")+`
 WHERE `+chosen(ofCalls...)+`
 HAVING sum(completed) + sum(broke_off) > 0`)},
-		overrides: []override{column("broke off", coloured(colourMidway))},
+		overrides: []override{column("broke off", colouredBy(thresholds(colourFirstTry, from(0.00001, colourMidway)))[:2]...)},
 	}
 }
 
@@ -320,7 +320,7 @@ FROM (
 ORDER BY after DESC, before DESC, provider, service, step LIMIT 100`)},
 		overrides: []override{
 			column("provider", wide(95)),
-			column("step", toStep()),
+			column("step", toStep(), wide(130)),
 			column("before", wide(65)),
 			column("after", wide(55)),
 			column("share", named("broke off"), inUnit("percentunit"), with("decimals", 1), nothing(), wide(85)),

@@ -160,11 +160,11 @@ func stepTable() panel {
 		draws: list(),
 		queries: []query{newQuery("A", asTable, `SELECT toString(step) AS step, `+stated("service")+` AS service, retries, retries / greatest(1, sum(retries) OVER ()) AS share,
     transport, call, node, orchestrator, worker, fallbacks, operations, `+ratio("retries", "operations")+` AS per_operation,
-    calls, failed_calls, wasted_tokens, wasted_s, wasted_usd, at_least
+    failed_calls, wasted_tokens, wasted_s, wasted_usd, at_least
 FROM (
     SELECT service, step, `+shownSums()+`,
         `+allRetries()+` AS retries, sum(fallbacks) AS fallbacks, sum(operations) AS operations,
-        sum(calls) AS calls, sum(calls_failed) AS failed_calls, `+wastedStated+` AS wasted_tokens, `+partlyHidden()+` AS at_least,
+        sum(calls_failed) AS failed_calls, `+wastedStated+` AS wasted_tokens, `+partlyHidden()+` AS at_least,
         (sum(wasted_ms) + sum(wait_ms)) / 1000 AS wasted_s, if(sum(wasted_cost_calls) = 0, NULL, sum(wasted_cost_usd)) AS wasted_usd
     FROM `+windowed("usage")+`
     WHERE `+chosen(ofCalls...)+`
@@ -172,19 +172,17 @@ FROM (
 )
 ORDER BY ifNull(retries, 0) DESC, wasted_s DESC, service, step LIMIT 100`)},
 		overrides: append(hiddenLayers(),
-			column("step", toStep(), wide(140)),
-			column("service", wide(125)),
-			column("retries", nothing(), wide(70)),
+			column("step", toStep(), wide(130)),
+			column("retries", nothing(), wide(66)),
 			column("share", inUnit("percentunit"), with("decimals", 0), with("min", 0), with("max", 1), nothing(), gauge(), wide(88)),
 			column("fallbacks", wide(77)),
 			column("operations", wide(85)),
-			column("calls", wide(60)),
-			column("per_operation", append(colouredBy(retryShareThresholds()), wide(102), nothing(), named("per operation"), inUnit("percentunit"), with("decimals", 1))...),
-			column("failed_calls", named("failed calls"), wide(85)),
-			column("wasted_tokens", named("wasted tokens"), with("noValue", "?"), wide(108)),
+			column("per_operation", append(colouredBy(retryShareThresholds()), wide(80), nothing(), named("per op."), inUnit("percentunit"), with("decimals", 1))...),
+			column("failed_calls", named("failed calls"), wide(84)),
+			column("wasted_tokens", named("wasted tokens"), with("noValue", "?"), wide(104)),
 			column("wasted_s", named("wasted time"), inUnit("s"), wide(95)),
 			column("wasted_usd", named("wasted cost"), inUnit("currencyUSD"), nothing(), wide(92)),
-			column("at_least", named("lower bound"), with("noValue", ""), wide(105)),
+			column("at_least", named("lower bound"), with("noValue", ""), wide(92)),
 		),
 	}
 }
@@ -217,18 +215,20 @@ HAVING count() > 0`)},
 }
 
 func outcomesOverTime() panel {
-	columns := make([]string, len(outcomes))
-	for i, o := range outcomes {
+	others := outcomes[1:] // than the first, which dwarfs them
+	columns := make([]string, len(others))
+	for i, o := range others {
 		columns[i] = "sum(" + o.column + `) AS "` + o.name + `"`
 	}
 	return panel{
-		title: "Operations by outcome over time", width: 12, height: 8, unit: "short",
-		says:  "How the operations of each interval ended. An operation stands at the end of its last attempt.",
+		title: "Operations that did not succeed at the first try, over time", width: 12, height: 8, unit: "short",
+		says: "How the operations of each interval ended that the first try did not settle. An operation stands at the end of its last attempt. " +
+			"Those that succeeded at the first try are left out, for they are nearly all.",
 		grain: grainOperation, definition: "accounting.md#outcome-of-an-operation", empty: sendSpans,
 		draws: bars(),
 		queries: []query{newQuery("A", asTimeSeries, withBucket+"SELECT "+bucket+" AS time,\n    "+strings.Join(columns, ",\n    ")+
 			"\nFROM "+windowed("outcome_usage")+"\nWHERE "+chosen(ofCalls...)+"\nGROUP BY time\nHAVING sum(operations) > 0\nORDER BY time")},
-		overrides: outcomeColumns(),
+		overrides: outcomeColumns()[1:],
 	}
 }
 
@@ -262,14 +262,13 @@ FROM (
 )
 ORDER BY most - budget DESC, over DESC, service, step LIMIT 50`)},
 		overrides: []override{
-			column("step", toStep(), wide(120)),
-			column("service", wide(130)),
-			column("budget", named("limit"), wide(55)),
-			column("most", named("most in one run"), wide(125)),
-			column("multiplied", nothing(), wide(90)),
-			column("worst_case", named("worst case"), nothing(), wide(90)),
-			column("over", append(colouredBy(thresholds(colourPlain, from(1, colourBreach))), named("runs over"), wide(85))...),
-			column("runs", wide(70)),
+			column("step", toStep(), wide(110)),
+			column("budget", named("limit"), wide(50)),
+			column("most", named("most in a run"), wide(106)),
+			column("multiplied", nothing(), wide(82)),
+			column("worst_case", named("worst case"), nothing(), wide(84)),
+			column("over", append(colouredBy(thresholds(colourPlain, from(1, colourBreach))), named("runs over"), wide(78))...),
+			column("runs", wide(60)),
 		},
 	}
 }
@@ -301,10 +300,10 @@ FROM (
 WHERE ifNull(retries_now, 0) + ifNull(retries_before, 0) > 0
 ORDER BY abs(ifNull(change, 0)) DESC, service, step LIMIT 50`)},
 		overrides: []override{
-			column("step", toStep()),
-			column("before", inUnit("percentunit"), with("decimals", 1), nothing()),
-			column("now", append(colouredBy(retryShareThresholds()), inUnit("percentunit"), with("decimals", 1), nothing())...),
-			column("change", named("retries more or less"), nothing()),
+			column("step", toStep(), wide(140)),
+			column("before", wide(90), inUnit("percentunit"), with("decimals", 1), nothing()),
+			column("now", append(colouredBy(retryShareThresholds()), wide(90), inUnit("percentunit"), with("decimals", 1), nothing())...),
+			column("change", named("retries more or less"), nothing(), wide(165)),
 		},
 	}
 }
@@ -322,7 +321,7 @@ WHERE `+chosen(ofRuns...)+`
 ORDER BY retries DESC, time DESC, run_id LIMIT 100`)},
 		overrides: []override{
 			column("time", named("ended"), atSeconds(), wide(160)),
-			column("run_id", named("run"), toRun("run_id"), wide(280)),
+			column("run_id", named("run"), toRun("run_id"), wide(295)),
 			column("retries", wide(70)),
 			column("run_limit", named("limit"), wide(60)),
 			column("steps", named("steps over budget"), nothing(), wide(240)),

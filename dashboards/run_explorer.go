@@ -124,7 +124,7 @@ FROM (
 ORDER BY retries DESC, end_bounded_ns DESC, trace_key DESC, run_id DESC LIMIT 200`)},
 		overrides: []override{
 			column("time", named("ended"), atSeconds(), wide(160)),
-			column("run_id", named("run"), hereToRun(), wide(280)),
+			column("run_id", named("run"), hereToRun(), wide(295)),
 			column("service", wide(180)),
 			column("completion", append(colouredCompletion(), wide(105))...),
 			column("outcome", wide(140)),
@@ -153,7 +153,7 @@ WHERE quarantined AND `+listedRuns()+`
 ORDER BY end_bounded_ns DESC, trace_key DESC, run_id DESC LIMIT 200`)},
 		overrides: []override{
 			column("time", named("ended"), atSeconds(), wide(160)),
-			column("run_id", named("run"), hereToRun(), wide(280)),
+			column("run_id", named("run"), hereToRun(), wide(295)),
 			column("service", wide(180)),
 			column("completion", append(colouredCompletion(), wide(105))...),
 			column("outcome", wide(140)),
@@ -179,7 +179,7 @@ SELECT run_id, `+stated("service")+` AS service, `+stated("version")+` AS versio
 FROM run_accounts
 WHERE `+anchorOfTheRun)},
 		overrides: []override{
-			column("run_id", named("run"), wide(280)),
+			column("run_id", named("run"), wide(295)),
 			column("service", wide(160)),
 			column("completion", append(colouredCompletion(), wide(105))...),
 			column("outcome", wide(140)),
@@ -189,7 +189,7 @@ WHERE `+anchorOfTheRun)},
 			column("environment", wide(105)),
 			column("started", atSeconds(), wide(160)),
 			column("lasted_ms", named("took"), inUnit("ms"), wide(85)),
-			column("wasted", named("wasted tokens"), with("noValue", "?"), wide(120)),
+			column("wasted", named("wasted tokens"), with("noValue", "?"), wide(110)),
 			column("wasted_s", named("wasted time"), inUnit("s"), wide(110)),
 			column("trace", toTrace()...),
 		},

@@ -148,7 +148,7 @@ FROM (
     )
 )
 WHERE notEmpty(n)`)},
-		overrides: []override{column("calls", inUnit("short"))},
+		overrides: []override{column("calls", inUnit("short"), with("decimals", nil))},
 	}
 }
 
@@ -187,15 +187,14 @@ GROUP BY version, service
 HAVING sum(operations) > 0
 ORDER BY since DESC, service, version LIMIT 50`)},
 		overrides: []override{
-			column("version", wide(80)),
-			column("service", wide(105)),
+			column("version", wide(65)),
 			column("since", named("first in range"), atSeconds(), wide(155)),
-			column("all_operations", named("operations"), inUnit("short"), wide(90)),
-			column("first_try", named("first try"), with("decimals", 1), nothing(), wide(75)),
-			column("after_retry", named("after retry"), with("decimals", 1), nothing(), wide(90)),
+			column("all_operations", named("operations"), inUnit("short"), wide(86)),
+			column("first_try", named("first try"), with("decimals", 1), nothing(), wide(68)),
+			column("after_retry", named("after retry"), with("decimals", 1), nothing(), wide(86)),
 			column("by_fallback", named("by fallback"), with("decimals", 1), nothing(), wide(90)),
-			column("lost", named("failed"), with("decimals", 1), nothing(), wide(70)),
-			column("retries", append(colouredBy(retryShareThresholds()), named("retries/operation"), with("decimals", 1))...),
+			column("lost", named("failed"), with("decimals", 1), nothing(), wide(58)),
+			column("retries", append(colouredBy(retryShareThresholds()), named("retries/operation"), with("decimals", 1), wide(128))...),
 		},
 	}
 }
@@ -215,7 +214,7 @@ WHERE `+chosen(ofRuns...)+`
 ORDER BY retries DESC, end_bounded_ns DESC, trace_key DESC, run_id DESC LIMIT 100`)},
 		overrides: []override{
 			column("time", named("ended"), atSeconds(), wide(160)),
-			column("run_id", named("run"), toRun("run_id"), wide(280)),
+			column("run_id", named("run"), toRun("run_id"), wide(295)),
 			column("service", wide(180)),
 			column("version", wide(100)),
 			column("retries", wide(75)),

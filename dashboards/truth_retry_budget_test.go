@@ -77,11 +77,11 @@ var panelTruths = map[string]map[string]panelTruth{
 			}
 			return s
 		}},
-		"Retries by layer over time":      {[]string{"time", "transport", "call", "node", "orchestrator", "worker"}, retriesByPoint},
-		"Operations by outcome over time": operationsOverTime,
+		"Retries by layer over time":                                  {[]string{"time", "transport", "call", "node", "orchestrator", "worker"}, retriesByPoint},
+		"Operations that did not succeed at the first try, over time": operationsOverTime,
 		"Steps": {[]string{
 			"step", "service", "retries", "share", "transport", "call", "node", "orchestrator", "worker", "fallbacks", "operations",
-			"per_operation", "calls", "failed_calls", "wasted_tokens", "wasted_s", "wasted_usd", "at_least",
+			"per_operation", "failed_calls", "wasted_tokens", "wasted_s", "wasted_usd", "at_least",
 		}, func(k truth) (s shown) {
 			steps := slices.Clone(k.top.Steps)
 			wasted := func(t answer.TopStep) float64 { return t.Wasted.TimeMs + t.Wasted.WaitMs }
@@ -104,7 +104,7 @@ var panelTruths = map[string]map[string]panelTruth{
 						partly = append(partly, l.name)
 					}
 				}
-				s.row(append(row, t.Fallbacks, t.Operations, ofStep(t), t.Calls, t.CallsFailed, knownTokensOf(t.Wasted), wasted(t)/1000, t.Wasted.CostUSD, strings.Join(partly, ", "))...)
+				s.row(append(row, t.Fallbacks, t.Operations, ofStep(t), t.CallsFailed, knownTokensOf(t.Wasted), wasted(t)/1000, t.Wasted.CostUSD, strings.Join(partly, ", "))...)
 			}
 			return s
 		}},
@@ -199,13 +199,13 @@ var retriesPerOperation = panelTruth{[]string{"retries ÷ operations"}, func(k t
 	return s
 }}
 
-var operationsOverTime = panelTruth{[]string{"time", "first try", "after retry", "by fallback", "failed, handled", "failed", "undecided"}, func(k truth) (s shown) {
+var operationsOverTime = panelTruth{[]string{"time", "after retry", "by fallback", "failed, handled", "failed", "undecided"}, func(k truth) (s shown) {
 	for _, f := range k.points(k.pointInterval()) {
 		counts, point := map[string]int{}, k
 		point.filter = f
 		point.operations(func(o attribution.Operation) { counts[outcomeOf(o.Outcome)]++ })
 		if len(counts) > 0 {
-			s.row(f.Since.Truncate(k.pointInterval()), counts["first try"], counts["after retry"], counts["by fallback"], counts["failed, handled"], counts["failed"], counts["undecided"])
+			s.row(f.Since.Truncate(k.pointInterval()), counts["after retry"], counts["by fallback"], counts["failed, handled"], counts["failed"], counts["undecided"])
 		}
 	}
 	return s

@@ -43,10 +43,10 @@ func fraction(of, all int) any {
 }
 
 var stepTruths = map[string]panelTruth{
-	"How operations ended":            howOperationsEnded,
-	"Retries ÷ operations":            retriesPerOperation,
-	"Operations by outcome over time": operationsOverTime,
-	"Retries by layer over time":      {[]string{"time", "transport", "call", "node", "orchestrator", "worker"}, retriesByPoint},
+	"How operations ended": howOperationsEnded,
+	"Retries ÷ operations": retriesPerOperation,
+	"Operations that did not succeed at the first try, over time": operationsOverTime,
+	"Retries by layer over time":                                  {[]string{"time", "transport", "call", "node", "orchestrator", "worker"}, retriesByPoint},
 	"Yield of each attempt": {[]string{"attempt", "model calls", "executions"}, func(k truth) (s shown) {
 		type made struct{ calls, good, executions, fine int }
 		by := map[int]*made{}
