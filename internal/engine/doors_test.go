@@ -15,6 +15,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -317,6 +318,66 @@ func TestTheReadOnlyUserReadsOnly(t *testing.T) {
 		var ex *clickhouse.Exception
 		require.ErrorAs(t, conn.Exec(context.Background(), q), &ex, q)
 		require.Contains(t, []int32{accessDenied, 164 /* READONLY */}, ex.Code, "%s: %v", q, ex)
+	}
+}
+
+// As an expression file() asks for no grant, and nor do settings of formats that name a
+// file: what these users may not read they cannot reach by any of these ways.
+func TestNoUserReadsFiles(t *testing.T) {
+	const text = "a secret of the machine"
+	secret := filepath.Join(t.TempDir(), "secret")
+	require.NoError(t, os.WriteFile(secret, []byte(text+"\n"), 0o644))
+	_, port, err := net.SplitHostPort(porttest.Free(t, 1)[0])
+	require.NoError(t, err)
+	httpPort, err := strconv.Atoi(port)
+	require.NoError(t, err)
+	e := enginetest.Start(t, engine.Options{HTTPPort: httpPort, ReadOnly: &engine.ReadOnlyUser{Name: "grafana", Password: "p", Databases: []string{"ledger"}}})
+	owner := e.ClientOptions()
+	exec(t, open(t, owner), "CREATE DATABASE ledger", "CREATE TABLE ledger.rows (n UInt64) ENGINE = MergeTree ORDER BY n", "INSERT INTO ledger.rows VALUES (7)")
+	ask := func(user, password, query string) (int, string) {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, fmt.Sprintf("http://127.0.0.1:%d/", httpPort), strings.NewReader(query))
+		require.NoError(t, err)
+		request.SetBasicAuth(user, password)
+		request.Close = true
+		response, err := http.DefaultClient.Do(request)
+		require.NoError(t, err)
+		defer response.Body.Close()
+		body, err := io.ReadAll(response.Body)
+		require.NoError(t, err)
+		return response.StatusCode, string(body)
+	}
+	for user, password := range map[string]string{"grafana": "p", engine.User: owner.Auth.Password} {
+		code, body := ask(user, password, "SELECT n FROM ledger.rows")
+		require.Equal(t, http.StatusOK, code, body)
+		for _, q := range []string{
+			"SELECT file('%s')", "SELECT file('%s', '')", "SELECT arrayMap(p -> file(p), ['%s'])", "SELECT arrayMap(file, ['%s'])",
+			"SELECT * APPLY(file) FROM (SELECT '%s')", "SELECT count() FROM numbers(length(file('%s')))", "SELECT s FROM view(SELECT file('%s') AS s)",
+			"SELECT n FROM ledger.rows LIMIT length(file('%s'))", "SELECT n FROM ledger.rows WHERE n IN (length(file('%s')), 7)",
+			"SELECT x FROM values('a String, x String DEFAULT file(''%s'')', '1')",
+			"SELECT n FROM ledger.rows SETTINGS additional_table_filters = {'ledger.rows': 'length(file(''%s'')) > 0'}",
+			"SELECT n FROM ledger.rows SETTINGS additional_result_filter = 'length(file(''%s'')) > 0'",
+			"SELECT * FROM file('%s', 'LineAsString')", "SELECT * FROM merge('ledger', file('%s'))", "SELECT * FROM format(LineAsString, file('%s'))",
+		} {
+			for _, analyzer := range []string{"1", "0"} {
+				with := " SETTINGS allow_experimental_analyzer = "
+				if strings.Contains(q, "SETTINGS") {
+					with = ", allow_experimental_analyzer = "
+				}
+				q := fmt.Sprintf(q, secret) + with + analyzer
+				code, body := ask(user, password, q)
+				require.NotEqual(t, http.StatusOK, code, "%s: %s: %s", user, q, body)
+				require.NotContains(t, body, text, q)
+			}
+		}
+		for _, q := range []string{"DROP FUNCTION file", "CREATE OR REPLACE FUNCTION file AS p -> p"} {
+			code, body := ask(user, password, q)
+			require.NotEqual(t, http.StatusOK, code, "%s: %s: %s", user, q, body)
+		}
+	}
+	for _, setting := range []string{"format_template_row", "format_template_resultset", "format_schema"} {
+		code, body := ask("grafana", "p", "SELECT 1 FORMAT Template SETTINGS "+setting+" = '"+secret+"'")
+		require.NotEqual(t, http.StatusOK, code, "%s: %s", setting, body)
+		require.NotContains(t, body, text, setting)
 	}
 }
 

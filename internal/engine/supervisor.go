@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
+	"path/filepath"
 	"strconv"
 	"sync"
 	"time"
@@ -180,10 +181,14 @@ func (e *Engine) writeConfig() error {
 	if err != nil {
 		return err
 	}
+	if err := os.MkdirAll(filepath.Dir(e.layout.noFile), 0o700); err != nil {
+		return fmt.Errorf("engine: write the configuration: %w", err)
+	}
 	for path, data := range map[string][]byte{
 		e.layout.configXML: serverConfig(e.opts, e.layout),
 		e.layout.usersXML:  usersConfig(e.opts, e.pw),
 		e.layout.hostJSON:  hc,
+		e.layout.noFile:    []byte(noFile),
 	} {
 		if err := writeFile(path, data); err != nil {
 			return fmt.Errorf("engine: write the configuration: %w", err)

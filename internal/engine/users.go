@@ -61,6 +61,13 @@ const (
 	readerQueries = 32
 )
 
+// noFile is a function of SQL that stands before the engine's own of its name. file(path)
+// as an expression asks for no grant, and the library, which thinks itself a command line,
+// lets it read every file of its user: the password of User and keys among them. The
+// statement CREATE FUNCTION refuses a name that is taken; a file of the folder that it
+// writes to does not, and is looked at first wherever an expression may stand.
+const noFile = "CREATE FUNCTION file AS path -> throwIf(true, 'file() is shut: no query reads files of this machine')\n"
+
 // usersConfig is the users file of ClickHouse.
 //
 // The library logs its own session in as a passwordless "default", which so
@@ -104,6 +111,10 @@ func usersConfig(o Options, pw string) []byte {
 		// Zero would mean no limit.
 		fmt.Fprintf(&constraints, "<%s><min>1</min><max>%d</max></%s>\n", limit.name, limit.highest, limit.name)
 	}
+	// Formats that read a file of the machine, wherever it lies.
+	for _, setting := range []string{"format_schema", "format_schema_source", "format_template_row", "format_template_resultset"} {
+		fmt.Fprintf(&constraints, "<%s><const/></%s>\n", setting, setting)
+	}
 	b.WriteString("<constraints>\n" + constraints.String() + "</constraints>\n</reader>\n")
 	b.WriteString(`</profiles>
 <quotas><default/></quotas>
@@ -123,7 +134,7 @@ func usersConfig(o Options, pw string) []byte {
 		fmt.Fprintf(&b, "</grants>\n</%s>\n", name)
 	}
 	// Whoever gets hold of the password still reaches no file of this machine.
-	user(User, pw, "default", "GRANT ALL ON *.* WITH GRANT OPTION", "REVOKE FILE ON *.*", "REVOKE TABLE ENGINE ON File")
+	user(User, pw, "default", "GRANT ALL ON *.* WITH GRANT OPTION", "REVOKE FILE ON *.*", "REVOKE TABLE ENGINE ON File", "REVOKE CREATE FUNCTION, DROP FUNCTION ON *.*")
 	if r := o.ReadOnly; r != nil {
 		grants := []string{"GRANT SELECT, SHOW, dictGet ON *.*"}
 		if len(r.Databases) > 0 {
@@ -201,7 +212,7 @@ func serverConfig(o Options, d layout) []byte {
 // layout names the files of a data folder.
 type layout struct {
 	dir, store, backups, lock                     string
-	configXML, usersXML, hostJSON                 string
+	configXML, usersXML, hostJSON, noFile         string
 	logDir, engineLog, engineErrLog, hostLog, pwd string
 }
 
@@ -210,6 +221,7 @@ func layoutOf(dir string) layout {
 	return layout{
 		dir: dir, store: j("store"), backups: j(BackupFolder), lock: j("lock"), pwd: j(PasswordFile),
 		configXML: j("config.xml"), usersXML: j("users.xml"), hostJSON: j("host.json"),
+		noFile: j("store", "user_defined", "function_file.sql"),
 		logDir: j("log"), engineLog: j("log", "engine.log"), engineErrLog: j("log", "engine.err.log"), hostLog: j("log", "host.log"),
 	}
 }
