@@ -22,20 +22,20 @@ type node struct {
 	Failed         bool
 	Hidden         bool
 
-	parent    *node // nil at the top
-	children  []*node
-	orphan    bool  // it names a parent that never came
-	at, past  int32 // its place in the order of the tree, and that after the last span below it
-	reached   bool  // it hangs below a root
-	seenTwice bool  // it stands for another view too
-	lost      bool  // it lies in an attempt that did not contribute to a success
+	parent   *node // nil at the top
+	children []*node
+	orphan   bool  // it names a parent that never came
+	at, past int32 // its place in the order of the tree, and that after the last span below it
+	reached  bool  // it hangs below a root
+	lost     bool  // it lies in an attempt that did not contribute to a success
 
 	retriesBelow   [2]int32 // charges at or below it in its execution, of the layers transport and call
 	fallbacksBelow int32
-	stated         int32 // the attempt's ordinal as the span states it of itself, 0 if it does not
 
 	base      string     // the name without its numbers
+	stated    int32      // the attempt's ordinal as the span states it of itself, 0 if it does not
 	twin      *node      // the other view of it by the same instrumentation, which stands for it
+	seenTwice bool       // it stands for another view too
 	home      *execution // the execution that this span is, or hangs directly below
 	exec      *execution // the innermost execution that this span is or lies in
 	shadow    bool       // another instrumentation shows the same
