@@ -210,8 +210,7 @@ func joinByTask(traces []*traceFacts) {
 }
 
 // joinViews joins traces that show the same tasks at the same time through different
-// instrumentations, or all the same tasks through one that is registered twice: two
-// views of one run that no span of the application holds.
+// instrumentations: two views of one run that no span of the application holds.
 func joinViews(traces []*traceFacts) {
 	type scoped struct{ service, environment, task string }
 	seen := make(map[scoped]int)
@@ -224,7 +223,7 @@ func joinViews(traces []*traceFacts) {
 			j, ok := seen[key]
 			if !ok {
 				seen[key] = i
-			} else if first := traces[j]; t.start <= first.end && (first.view != t.view || task == t.tasks[0] && slices.Equal(first.tasks, t.tasks)) {
+			} else if first := traces[j]; first.view != t.view && t.start <= first.end {
 				join(traces, j, i, "task")
 			}
 		}

@@ -14,7 +14,6 @@ type task struct {
 	key      string
 	anywhere *task // the task of the same key in the trace that had it first: itself, or another's
 
-	tops       [2]*node     // the last spans of it whose parents are of another task, where it is the first of its key
 	executions []*execution // those that are known, as hold was told
 	own        [1]*execution
 	unseen     *execution // known by its children only

@@ -34,8 +34,6 @@ type node struct {
 
 	base      string     // the name without its numbers
 	stated    int32      // the attempt's ordinal as the span states it of itself, 0 if it does not
-	twin      *node      // the other view of it by the same instrumentation, which stands for it
-	seenTwice bool       // it stands for another view too
 	home      *execution // the execution that this span is, or hangs directly below
 	exec      *execution // the innermost execution that this span is or lies in
 	shadow    bool       // another instrumentation shows the same
@@ -76,12 +74,8 @@ type tree struct {
 	roots   []*node // by time
 	orphans int
 	slack   int64
-	twice   int // spans that another view stands for
 	tasks   taskIndex
 	facts   runFacts
-
-	nestedTwins, taskTwins, unsureTwins []twins
-	marks                               int32 // how often spans were compared with others
 }
 
 func compareNodes(a, b *node) int { return compareSpans(a.Span, b.Span) }
@@ -106,14 +100,10 @@ func plant(list spanList, traces int, opts Options) *tree {
 		if s.TaskKey != "" {
 			all[i].task = t.tasks.of(s.TraceID, s.TaskKey)
 		}
-		parent := list.parents[i]
-		if parent < 0 {
-			t.suspectTwins(&all[i], nil)
-			continue
+		if parent := list.parents[i]; parent >= 0 {
+			children[parent]++
+			kept++
 		}
-		t.suspectTwins(&all[i], &all[parent])
-		children[parent]++
-		kept++
 	}
 	places := make([]*node, kept) // one allocation for the children of all
 	for i := range all {
@@ -134,7 +124,6 @@ func plant(list spanList, traces int, opts Options) *tree {
 	}
 	t.all = all
 	t.cutCycles()
-	t.foldTwins()
 	for _, r := range t.roots {
 		if r.orphan {
 			t.orphans++
@@ -182,7 +171,7 @@ func (t *tree) cutCycles() {
 	for i := range all {
 		all[i].reached = false
 	}
-	reached := t.twice
+	reached := 0
 	var stack []*node
 	mark := func(from *node) {
 		stack = append(stack[:0], from)
@@ -203,7 +192,7 @@ func (t *tree) cutCycles() {
 		return
 	}
 	for i := range all {
-		if n := &all[i]; !n.reached && n.twin == nil {
+		if n := &all[i]; !n.reached {
 			n.parent.children = slices.DeleteFunc(n.parent.children, func(c *node) bool { return c == n })
 			n.parent, n.orphan = nil, true
 			t.roots = append(t.roots, n)

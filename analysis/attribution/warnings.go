@@ -32,7 +32,7 @@ type warning struct {
 
 // warn says what is suspicious about the run, in the order in which it happened.
 func (a *account) warn() []string {
-	found := slices.Concat(a.hollowSuccesses(), a.stagnation(), a.seenTwice())
+	found := append(a.hollowSuccesses(), a.stagnation()...)
 	slices.SortFunc(found, func(x, y warning) int {
 		return cmp.Or(cmp.Compare(x.atNs, y.atNs), strings.Compare(x.text, y.text))
 	})
