@@ -23,6 +23,7 @@ type pass struct {
 	*Runner
 	conn    driver.Conn
 	now     time.Time
+	came    map[schema.TraceID]struct{} // of which spans came
 	overdue map[schema.TraceID]struct{}
 	done    map[schema.TraceID]struct{} // by an earlier batch of this pass, in whose run they are
 	result  *Result
@@ -174,7 +175,7 @@ func (p *pass) write(ctx context.Context, rows []schema.LedgerRow) error {
 		if err == nil {
 			p.result.Traces += len(rows)
 			for i := range rows {
-				if _, silent := p.overdue[rows[i].TraceID]; !silent {
+				if _, came := p.came[rows[i].TraceID]; came {
 					p.result.Received = append(p.result.Received, rows[i].LastReceivedNs)
 				}
 			}

@@ -59,7 +59,7 @@ type Result struct {
 	// Broken says how many runs broke an identity of the ledger, nil if none did.
 	Broken map[attribution.Identity]int
 	// Received is when the last span of each trace came whose row was written because
-	// spans of it came, in nanoseconds of Unix time.
+	// spans of the trace itself came, in nanoseconds of Unix time.
 	Received []int64
 	Behind   bool // more is waiting: begin the next pass at once
 }
@@ -151,10 +151,11 @@ func (r *Runner) Pass(ctx context.Context, now time.Time) (result Result, err er
 	if err != nil {
 		return result, err
 	}
+	came := setOf(due)
 	due = append(due, overdue...)
 	result.Behind = result.Behind || len(overdue) == overdueBatch
 
-	p := &pass{Runner: r, conn: conn, now: now, overdue: setOf(overdue), done: make(map[schema.TraceID]struct{}), result: &result}
+	p := &pass{Runner: r, conn: conn, now: now, came: came, overdue: setOf(overdue), done: make(map[schema.TraceID]struct{}), result: &result}
 	for batch := range slices.Chunk(due, r.config.BatchTraces) {
 		if err := p.attribute(ctx, batch); err != nil {
 			return result, err

@@ -238,6 +238,7 @@ func TestTracesOfOneRunAreOneRun(t *testing.T) {
 	assert.Equal(t, Result{Traces: 2, Runs: 2}, s.pass(r, s.now()))
 	s.insert(s.span(2, 1, runID("job-9")))
 	assert.Equal(t, Result{Traces: 2, Runs: 1}, s.pass(r, s.now()), "the earlier trace is rewritten with the later")
+	assert.Len(t, s.received, 1, "and is not late for that")
 	assert.Equal(t, []string{"3: traces 3, 1 attempts, unflagged", "job-9: traces 1+2, 2 attempts, unflagged"}, s.summary())
 	rows := s.rows()
 	assert.Equal(t, rows[0].Version, rows[1].Version)
