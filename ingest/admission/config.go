@@ -15,9 +15,10 @@ type Config struct {
 	// ReadWithin is how long a message may take to arrive, from its headers to its last
 	// byte. A sender that holds a place without sending loses it then.
 	ReadWithin time.Duration `mapstructure:"read_within"`
-	// MaxDecodedMiB is how much memory one message may take when it is decoded, estimated
-	// before it is. Spans of instrumentations take four times their size on the wire, tiny
-	// ones six times; without this bound empty ones could take a hundred times.
+	// MaxDecodedMiB is how much memory the messages under way may take together when they are
+	// decoded, estimated before they are. Spans of instrumentations take four times their size
+	// on the wire, tiny ones six times; without this bound empty ones could take a hundred
+	// times.
 	MaxDecodedMiB int `mapstructure:"max_decoded_mib"`
 }
 
@@ -28,7 +29,9 @@ const (
 	defaultReadWithin = 30 * time.Second
 	leastReadWithin   = time.Second
 	mostReadWithin    = time.Hour
-	// defaultDecodedMiB is eight times the message size of the default configuration.
+	// defaultDecodedMiB is eight times the message size of the default configuration, so that
+	// one of tiny spans is taken, and lets in defaultInFlight messages of 4 MiB, the limit
+	// that gRPC has by default.
 	defaultDecodedMiB = 512
 	mostDecodedMiB    = 1 << 20
 )

@@ -19,18 +19,6 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// bound is how much memory a message may take once it is decoded, in bytes.
-type bound int64
-
-// says tells a sender why its message is given up, and what to do.
-func (b bound) says(why reason) error {
-	if why == nestedTooDeep {
-		return status.Errorf(codes.InvalidArgument, "not decoded: a value has arrays or lists more than %d deep in each other; send it as text", deepest) //nolint:wrapcheck // what goes to the sender
-	}
-	return status.Errorf(codes.InvalidArgument, //nolint:wrapcheck // what goes to the sender
-		"not decoded: it would take more than %d MiB of memory (max_decoded_mib of retryledger_admission), having very many parts for its size; send smaller batches", b>>20)
-}
-
 // exportRequest is what pdata's codec decodes the request of a traces service into, an
 // internal type; nil if pdata has no such field any more, which a test would show.
 var exportRequest = func() reflect.Type {
@@ -40,17 +28,23 @@ var exportRequest = func() reflect.Type {
 	return nil
 }()
 
-// codec decodes requests that take no more than bound. One that takes more it leaves empty
-// and keeps in refused: an error here would be answered as INTERNAL, which tells the sender
-// of a defect. Of a call's events its payload comes next, and tells the call.
+// codec decodes requests that the memory has room for. Others it leaves empty, and keeps why:
+// an error here would be answered as INTERNAL, which tells the sender of a defect. Of a
+// call's events its payload comes next, and tells the call.
 type codec struct {
 	encoding.CodecV2
-	bound
-	refused *sync.Map // reasons, by request
+	memory   *memory
+	arrivals *sync.Map // by request, until nothing more is decoded into it
 }
 
-func newCodec(b bound) codec {
-	return codec{CodecV2: encoding.GetCodecV2(proto.Name), bound: b, refused: &sync.Map{}}
+// arrival is a message over gRPC that was decoded, or not.
+type arrival struct {
+	refused reason
+	holds   *reservation
+}
+
+func newCodec(m *memory) codec {
+	return codec{CodecV2: encoding.GetCodecV2(proto.Name), memory: m, arrivals: &sync.Map{}}
 }
 
 // errSecond is returned for a second message of a call that takes one. gRPC decodes it into
@@ -59,40 +53,49 @@ var errSecond = errors.New("a second message")
 
 // Unmarshal implements encoding.CodecV2.
 func (c codec) Unmarshal(data mem.BufferSlice, into any) error {
-	if reflect.TypeOf(into) == exportRequest {
-		if m, ok := into.(interface{ SizeProto() int }); ok && m.SizeProto() > 0 {
-			return errSecond
+	if reflect.TypeOf(into) != exportRequest {
+		return c.CodecV2.Unmarshal(data, into) //nolint:wrapcheck // it stands for it
+	}
+	a := &arrival{holds: c.memory.reserve()}
+	if _, second := c.arrivals.LoadOrStore(into, a); second {
+		return errSecond
+	}
+	whole := false // or else the call is not told of it
+	defer func() {
+		if !whole {
+			c.arrivals.Delete(into)
+			a.holds.release()
 		}
-		w := newWalk(int64(c.bound))
-		for _, buffer := range data {
-			if why := w.feed(buffer.ReadOnlyData()); why != admitted {
-				c.refused.Store(into, why)
-				return nil
-			}
+	}()
+	if a.refused = a.holds.protobuf(data); a.refused == admitted {
+		if err := c.CodecV2.Unmarshal(data, into); err != nil {
+			return err //nolint:wrapcheck // it stands for it
 		}
 	}
-	return c.CodecV2.Unmarshal(data, into) //nolint:wrapcheck // it stands for it
+	whole = true
+	return nil
 }
 
 // body is a request's body over HTTP, read no further by its receiver where decoding it
-// would take more than bound: its last Read fails then, and the receiver gives that error
-// to the sender.
+// would take more memory than there is: its last Read fails then, and the receiver gives that
+// error to the sender.
 type body struct {
 	io.ReadCloser
-	bound
+	holds   *reservation
 	walk    *walk         // protobuf's
 	whole   *bytes.Reader // JSON, once it is read and admitted
 	json    bool
 	size    int64 // that its sender says; -1 if it does not
 	refused reason
 	read    func() // is told when all is read
+	busy    func() // is told when it is refused with decodedFull
 }
 
-func newBody(r *http.Request, b bound, read func()) *body {
-	out := &body{ReadCloser: r.Body, bound: b, size: r.ContentLength, read: read}
+func newBody(r *http.Request, m *memory, read, busy func()) *body {
+	out := &body{ReadCloser: r.Body, holds: m.reserve(), size: r.ContentLength, read: read, busy: busy}
 	switch media, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); media {
 	case "application/x-protobuf":
-		out.walk = newWalk(int64(b))
+		out.walk = newWalk(m.most, m.coarse)
 	case "application/json":
 		out.json = true
 	}
@@ -104,13 +107,20 @@ func newBody(r *http.Request, b bound, read func()) *body {
 func (b *body) Read(p []byte) (int, error) {
 	switch {
 	case b.refused != admitted:
-		return 0, b.says(b.refused)
+		return 0, b.holds.of.says(b.refused)
 	case b.json:
 		return b.readJSON(p)
 	}
 	n, err := b.ReadCloser.Read(p)
 	if b.walk != nil {
-		if b.refused = b.walk.feed(p[:n]); b.refused != admitted {
+		b.refused = b.walk.feed(p[:n])
+		if b.refused == admitted && !b.holds.take(b.walk.size(), b.holds.of.most) {
+			b.refused = decodedFull
+		}
+		if b.refused != admitted {
+			b.holds.release()
+			_, _ = io.Copy(io.Discard, b.ReadCloser) // so that the sender hears the answer, whatever else comes
+			b.read()
 			return 0, b.refuse()
 		}
 	}
@@ -120,11 +130,11 @@ func (b *body) Read(p []byte) (int, error) {
 	return n, err //nolint:wrapcheck // it stands for it
 }
 
-// refuse reads the rest of what is on its way, so that the sender hears the answer.
 func (b *body) refuse() error {
-	_, _ = io.Copy(io.Discard, b.ReadCloser) // the answer is the same
-	b.read()
-	return b.says(b.refused)
+	if b.refused == decodedFull {
+		b.busy()
+	}
+	return b.holds.of.says(b.refused)
 }
 
 // readJSON gives JSON away when all of it is read.
@@ -138,11 +148,11 @@ func (b *body) readJSON(p []byte) (int, error) {
 			return 0, err //nolint:wrapcheck // it stands for it
 		}
 		b.read()
-		why, err := walkJSON(all.Bytes(), int64(b.bound))
+		why, err := b.holds.json(all.Bytes())
 		switch {
 		case why != admitted:
 			b.refused = why
-			return 0, b.says(why)
+			return 0, b.refuse()
 		case err != nil:
 			return 0, status.Error(codes.InvalidArgument, fmt.Sprintf("no OTLP: %v", err)) //nolint:wrapcheck // what goes to the sender
 		}
@@ -157,16 +167,24 @@ func (b *body) readJSON(p []byte) (int, error) {
 
 // received is told of a call's request, when it is decoded or refused.
 func (c codec) received(call *call, event *stats.InPayload) {
-	call.request = event.Payload
-	if why, ok := c.refused.LoadAndDelete(event.Payload); ok {
-		call.refused, _ = why.(reason)
+	if a, ok := c.arrivals.Load(event.Payload); ok {
+		call.request = event.Payload
+		call.arrival, _ = a.(*arrival)
 	}
 }
 
-// ended forgets a call's request.
-func (c codec) ended(call *call) {
+// forget is told when nothing more is decoded into a call's request.
+func (c codec) forget(call *call) {
 	if call.request != nil {
-		c.refused.Delete(call.request)
+		c.arrivals.Delete(call.request)
 		call.request = nil
+	}
+}
+
+// ended is told when nothing holds a call's request any more.
+func (c codec) ended(call *call) {
+	c.forget(call)
+	if call.arrival != nil {
+		call.arrival.holds.release()
 	}
 }

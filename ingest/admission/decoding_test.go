@@ -17,6 +17,7 @@ import (
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/component/componenttest"
 	"go.opentelemetry.io/collector/confmap"
+	"go.opentelemetry.io/collector/consumer"
 	"go.opentelemetry.io/collector/consumer/consumertest"
 	"go.opentelemetry.io/collector/receiver/otlpreceiver"
 	"go.opentelemetry.io/collector/receiver/receivertest"
@@ -35,7 +36,8 @@ import (
 // is on the way.
 const eventually = 10 * time.Second
 
-// receiver is a real OTLP receiver behind a middleware, and what it took.
+// receiver is a real OTLP receiver behind a middleware, and what it took, where it gives that
+// to nobody else.
 type receiver struct {
 	grpc *grpc.ClientConn
 	http string
@@ -43,6 +45,14 @@ type receiver struct {
 }
 
 func received(t *testing.T, m *middleware, mebibytes int) receiver {
+	t.Helper()
+	took := new(consumertest.TracesSink)
+	out := receivedBy(t, m, mebibytes, took)
+	out.took = took
+	return out
+}
+
+func receivedBy(t *testing.T, m *middleware, mebibytes int, next consumer.Traces) receiver {
 	t.Helper()
 	ports := porttest.Free(t, 2)
 	factory := otlpreceiver.NewFactory()
@@ -52,8 +62,8 @@ func received(t *testing.T, m *middleware, mebibytes int) receiver {
 		"grpc": map[string]any{"endpoint": ports[0], "max_recv_msg_size_mib": mebibytes, "middlewares": use},
 		"http": map[string]any{"endpoint": ports[1], "max_request_body_size": mebibytes << 20, "middlewares": use},
 	}}).Unmarshal(cfg))
-	out := receiver{http: "http://" + ports[1] + "/v1/traces", took: new(consumertest.TracesSink)}
-	r, err := factory.CreateTraces(t.Context(), receivertest.NewNopSettings(component.MustNewType("otlp")), cfg, out.took)
+	out := receiver{http: "http://" + ports[1] + "/v1/traces"}
+	r, err := factory.CreateTraces(t.Context(), receivertest.NewNopSettings(component.MustNewType("otlp")), cfg, next)
 	require.NoError(t, err)
 	require.NoError(t, r.Start(t.Context(), hostOf{component.MustNewID("retryledger_admission"): m}))
 	out.grpc, err = grpc.NewClient(ports[0], grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -88,6 +98,12 @@ func (r receiver) overGRPC(t *testing.T, p []byte, options ...grpc.CallOption) e
 
 func (r receiver) overHTTP(t *testing.T, media, encoding string, p []byte) (int, string) {
 	t.Helper()
+	code, said, _ := r.post(t, media, encoding, p)
+	return code, said
+}
+
+func (r receiver) post(t *testing.T, media, encoding string, p []byte) (int, string, http.Header) {
+	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, r.http, bytes.NewReader(p))
 	require.NoError(t, err)
 	request.Header.Set("Content-Type", media)
@@ -100,7 +116,7 @@ func (r receiver) overHTTP(t *testing.T, media, encoding string, p []byte) (int,
 	defer answer.Body.Close()
 	said, err := io.ReadAll(answer.Body)
 	require.NoError(t, err)
-	return answer.StatusCode, string(said)
+	return answer.StatusCode, string(said), answer.Header
 }
 
 func zipped(t *testing.T, p []byte) []byte {
@@ -115,8 +131,13 @@ func zipped(t *testing.T, p []byte) []byte {
 
 func unreadBy(t *testing.T, telemetry *componenttest.Telemetry) map[string]int64 {
 	t.Helper()
+	return byReason(t, telemetry, "retryledger_admission_messages_unread")
+}
+
+func byReason(t *testing.T, telemetry *componenttest.Telemetry, name string) map[string]int64 {
+	t.Helper()
 	out := map[string]int64{}
-	got, err := telemetry.GetMetric("retryledger_admission_messages_unread")
+	got, err := telemetry.GetMetric(name)
 	if err != nil {
 		return out
 	}
@@ -165,13 +186,12 @@ func TestWhatDecodesTooLargeIsRefused(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			m, logs, telemetry, _ := made(t, 10)
-			full := newWalk(unbounded)
-			full.coarse = 0
+			full := newExactWalk()
 			full.feed(c.wire(n))
 			text := newWalkJSON(c.json(n), unbounded)
 			require.NoError(t, text.walk())
 			bounded := min(full.takes+full.at, text.takes+text.at) - 1
-			m.unread.codec.bound = bound(bounded)
+			m.unread.codec.memory.most = bounded
 			r := received(t, m, 8)
 			small := int(bounded / (widest/2 + 1) / 8)
 
@@ -201,9 +221,7 @@ func TestWhatDecodesTooLargeIsRefused(t *testing.T) {
 			require.Eventually(t, func() bool { return unreadBy(t, telemetry)["decodes_too_large"] == 6 }, eventually, eventually/1000, "%v", unreadBy(t, telemetry))
 			assert.Equal(t, map[string]int64{"decodes_too_large": 6}, unreadBy(t, telemetry))
 			assert.Equal(t, 1, logs.FilterMessageSnippet("could not be read").Len())
-			left := 0
-			m.unread.codec.refused.Range(func(any, any) bool { left++; return true })
-			assert.Zero(t, left, "requests that were refused are forgotten")
+			assertAllReleased(t, m)
 		})
 	}
 }

@@ -18,20 +18,21 @@ const (
 type reason string
 
 const (
-	full      reason = "max_in_flight"        // as many as the setting allows are under way
-	lowered   reason = "refusals"             // as many as allowed after refusals are under way
-	admitted  reason = ""                     // it is let in
-	calm             = time.Second            // without a refusal, the number grows by one a message
-	pause            = 100 * time.Millisecond // between two times that the number is halved
-	forgotten        = 10 * time.Second       // without a refusal, what was refused before says nothing any more
+	full        reason = "max_in_flight"        // as many as the setting allows are under way
+	lowered     reason = "refusals"             // as many as allowed after refusals are under way
+	decodedFull reason = "max_decoded_mib"      // it would take too much together with those under way
+	admitted    reason = ""                     // it is let in
+	calm               = time.Second            // without a refusal, the number grows by one a message
+	pause              = 100 * time.Millisecond // between two times that the number is halved
+	forgotten          = 10 * time.Second       // without a refusal, what was refused before says nothing any more
 )
 
 // gate bounds how many messages are under way. The number adapts as TCP's window does
 // (additive increase, multiplicative decrease): it is halved when messages are refused
-// further in, by the memory limiter or a full journal, and grows again with those that
-// are taken. So what cannot be taken is turned away before it is read, which costs next
-// to nothing; reading and decoding it first would cost as much as taking it, and many
-// senders that come again would leave no time for anything else.
+// further in, by the memory limiter, a full journal or for what they would take decoded,
+// and grows again with those that are taken. So what cannot be taken is turned away before
+// it is read, which costs next to nothing; reading and decoding it first would cost as much
+// as taking it, and many senders that come again would leave no time for anything else.
 type gate struct {
 	now func() time.Time
 	max int

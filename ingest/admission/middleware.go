@@ -1,8 +1,8 @@
 // Package admission is the Collector extension retryledger_admission: it bounds how many
 // messages receivers read at a time, and turns those beyond away before they are read, so
-// that their senders come again later (gRPC UNAVAILABLE, HTTP 503). It bounds what each of
-// them takes when it is decoded, and refuses those beyond before they are (gRPC
-// INVALID_ARGUMENT, HTTP 400).
+// that their senders come again later (gRPC UNAVAILABLE, HTTP 503). It bounds what they take
+// together when they are decoded, and turns those beyond away likewise before they are; or
+// refuses them for good, where one takes more by itself (gRPC INVALID_ARGUMENT, HTTP 400).
 //
 // A receiver uses it by naming it as middleware:
 //
@@ -78,26 +78,26 @@ var (
 func newMiddleware(c *Config, settings component.TelemetrySettings, now func() time.Time) (*middleware, error) {
 	m := &middleware{gate: newGate(c.MaxInFlight, now), readWithin: c.ReadWithin, now: now, logger: settings.Logger}
 	var err error
-	if m.unread, err = newUnread(bound(c.MaxDecodedMiB)<<20, settings, now); err != nil {
+	if m.unread, err = newUnread(newMemory(int64(c.MaxDecodedMiB)<<20, c.MaxInFlight), settings, now); err != nil {
 		return nil, err
 	}
 	m.turned, err = settings.MeterProvider.Meter(scopeName).Int64Counter("retryledger_admission_messages_refused",
-		metric.WithUnit("{message}"), metric.WithDescription("Messages that were turned away before they were read, by reason; senders are told to try again."))
+		metric.WithUnit("{message}"), metric.WithDescription("Messages that were turned away before they were read, or before they were decoded (max_decoded_mib), by reason; senders are told to try again."))
 	if err != nil {
 		return nil, fmt.Errorf("count what is turned away: %w", err)
 	}
 	return m, nil
 }
 
-// turnAway counts a message that is not read, and says so now and then.
+// turnAway counts a message that is not read or not decoded, and says so now and then.
 func (m *middleware) turnAway(ctx context.Context, why reason) {
 	m.turned.Add(context.WithoutCancel(ctx), 1, metric.WithAttributes(attribute.String("reason", string(why))))
 	unsaid, due := m.told.Due(string(why), 1, m.now())
 	if !due {
 		return
 	}
-	m.logger.Warn("Messages are turned away before they are read; their senders are told to try again. Nothing that was acknowledged is touched",
-		zap.String("reason", string(why)), zap.Int("messages", unsaid+1), zap.Int("max_in_flight", m.gate.max))
+	m.logger.Warn("Messages are turned away before they are decoded; their senders are told to try again. Nothing that was acknowledged is touched",
+		zap.String("reason", string(why)), zap.Int("messages", unsaid+1), zap.Int("max_in_flight", m.gate.max), zap.Int64("max_decoded_mib", m.unread.codec.memory.most>>20))
 }
 
 // retryAfter is when a sender over HTTP should come again, in seconds.
@@ -107,8 +107,9 @@ const retryAfter = "1"
 func (m *middleware) GetHTTPHandler(context.Context) (extensionmiddleware.WrapHTTPHandlerFunc, error) {
 	return func(_ context.Context, base http.Handler) (http.Handler, error) {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			ctx := r.Context()
 			if why := m.gate.enter(); why != admitted {
-				m.turnAway(r.Context(), why)
+				m.turnAway(ctx, why)
 				w.Header().Set("Retry-After", retryAfter)
 				// The server reads a part of what is on its way before it answers, so that
 				// an honest sender hears it.
@@ -121,11 +122,15 @@ func (m *middleware) GetHTTPHandler(context.Context) (extensionmiddleware.WrapHT
 			defer func() { m.gate.leave(how) }()
 			connection := http.NewResponseController(w)
 			m.readUntil(connection, m.readWithin)
-			read := newBody(r, m.unread.codec.bound, func() { m.readUntil(connection, 0) })
+			read := newBody(r, m.unread.codec.memory, func() { m.readUntil(connection, 0) }, func() {
+				m.turnAway(ctx, decodedFull)
+				w.Header().Set("Retry-After", retryAfter)
+			})
+			defer read.holds.release()
 			r.Body = read
 			base.ServeHTTP(answer, r)
 			m.readUntil(connection, 0)
-			if r.Context().Err() == nil { // or else its sender has left, which says nothing
+			if ctx.Err() == nil { // or else its sender has left, which says nothing
 				how = answer.outcome()
 			}
 			m.unread.answered(r, answer.status, read.refused)
@@ -200,7 +205,7 @@ func (m *middleware) GetGRPCServerOptions(context.Context) ([]grpc.ServerOption,
 		grpc.InTapHandle(func(ctx context.Context, _ *tap.Info) (context.Context, error) {
 			if why := m.gate.enter(); why != admitted {
 				m.turnAway(ctx, why)
-				return ctx, status.Error(codes.Unavailable, "the collector is busy, try again") //nolint:wrapcheck // what goes to the sender
+				return ctx, errBusy
 			}
 			v := &visit{}
 			v.how.Store(int64(neither))
@@ -215,13 +220,20 @@ func (m *middleware) GetGRPCServerOptions(context.Context) ([]grpc.ServerOption,
 			return context.WithValue(reading, visitKey{}, v), nil
 		}),
 		grpc.ChainUnaryInterceptor(func(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
-			if c, ok := ctx.Value(callKey{}).(*call); ok {
-				if c.refused != admitted {
-					return nil, m.unread.codec.says(c.refused)
+			v, ok := ctx.Value(visitKey{}).(*visit)
+			if c, called := ctx.Value(callKey{}).(*call); called {
+				m.unread.codec.forget(c)
+				if why := c.refused(); why != admitted {
+					if why == decodedFull {
+						m.turnAway(ctx, why)
+						if ok {
+							v.how.Store(int64(refused))
+						}
+					}
+					return nil, m.unread.codec.memory.says(why)
 				}
 				c.reached.Store(true)
 			}
-			v, ok := ctx.Value(visitKey{}).(*visit)
 			if ok {
 				v.late.Stop()
 			}

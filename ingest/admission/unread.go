@@ -46,8 +46,8 @@ type unread struct {
 	told seldom.Lines
 }
 
-func newUnread(b bound, settings component.TelemetrySettings, now func() time.Time) (*unread, error) {
-	u := &unread{codec: newCodec(b), now: now, logger: settings.Logger}
+func newUnread(memory *memory, settings component.TelemetrySettings, now func() time.Time) (*unread, error) {
+	u := &unread{codec: newCodec(memory), now: now, logger: settings.Logger}
 	var err error
 	u.count, err = settings.MeterProvider.Meter(scopeName).Int64Counter("retryledger_admission_messages_unread",
 		metric.WithUnit("{message}"), metric.WithDescription("Messages that could not be read, by reason; senders give them up."))
@@ -67,7 +67,11 @@ func (u *unread) add(ctx context.Context, why reason, said string) {
 
 // answered is told how an HTTP receiver answered, and why it was not let read the message.
 func (u *unread) answered(r *http.Request, code int, refused reason) {
-	if refused != admitted {
+	switch refused { //nolint:exhaustive // the others are not read
+	case admitted:
+	case decodedFull: // its sender comes again
+		return
+	default:
 		u.add(r.Context(), refused, fmt.Sprint(code, " ", http.StatusText(code)))
 		return
 	}
@@ -80,8 +84,16 @@ func (u *unread) answered(r *http.Request, code int, refused reason) {
 // call is a gRPC call on its way.
 type call struct {
 	reached atomic.Bool // its message was decoded
-	request any
-	refused reason // why it must not be decoded
+	request any         // that a further message would be decoded into
+	arrival *arrival    // nil if nothing arrived that could be decoded
+}
+
+// refused is why its message was not decoded.
+func (c *call) refused() reason {
+	if c.arrival == nil {
+		return admitted
+	}
+	return c.arrival.refused
 }
 
 type callKey struct{}
@@ -108,8 +120,9 @@ func (u *unread) HandleRPC(ctx context.Context, event stats.RPCStats) {
 
 func (u *unread) ended(ctx context.Context, c *call, end *stats.End) {
 	switch code := status.Code(end.Error); {
-	case c.refused != admitted:
-		u.add(ctx, c.refused, code.String())
+	case c.refused() == decodedFull: // its sender comes again
+	case c.refused() != admitted:
+		u.add(ctx, c.refused(), code.String())
 	case c.reached.Load(): // what the receiver said of what it had read
 	case code == codes.ResourceExhausted:
 		u.add(ctx, tooLarge, code.String())

@@ -164,6 +164,9 @@ type estimate struct {
 	refused reason
 }
 
+// size is what decoding takes, in bytes, as far as it was walked.
+func (e *estimate) size() int64 { return e.takes + e.at }
+
 // walk estimates what decoding a message takes, from the bytes on the wire as they come
 // and before pdata sees them: it follows the fields as pdata does, and counts the messages
 // that pdata would make. Where the bytes are no OTLP it stops, as pdata does.
@@ -187,13 +190,21 @@ type level struct {
 	end  int64 // in bytes of the whole
 }
 
-func newWalk(most int64) *walk {
-	return &walk{estimate: estimate{most: most}, coarse: most / 4, open: append(make([]level, 0, 16), level{request, math.MaxInt64})}
+func newWalk(most, coarse int64) *walk {
+	return &walk{estimate: estimate{most: most}, coarse: coarse, open: append(make([]level, 0, 16), level{request, math.MaxInt64})}
 }
 
 // feed walks the next bytes of a message. It says why the message must not be decoded, or
 // admitted.
 func (w *walk) feed(p []byte) reason {
+	w.follow(p)
+	if w.refused == admitted && w.size() > w.most {
+		w.refused = decodesTooLarge
+	}
+	return w.refused
+}
+
+func (w *walk) follow(p []byte) {
 	for len(p) > 0 && !w.broken && w.refused == admitted {
 		if w.skip > 0 {
 			n := min(w.skip, int64(len(p)))
@@ -203,19 +214,17 @@ func (w *walk) feed(p []byte) reason {
 		if w.holds == 0 {
 			if used := w.fields(p); used < len(p) {
 				w.holds = copy(w.held[:], p[used:])
-				return w.refused
 			}
-			return w.refused
+			return
 		}
 		n := copy(w.held[w.holds:], p)
 		used := w.fields(w.held[:w.holds+n])
 		if used == 0 {
 			w.holds += n
-			return w.refused
+			return
 		}
 		p, w.holds = p[used-w.holds:], 0
 	}
-	return w.refused
 }
 
 // fields walks the fields of p until its end, or until a tag and length are not whole, and

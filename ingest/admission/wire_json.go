@@ -16,18 +16,6 @@ type jsonWalk struct {
 	it *jsoniter.Iterator
 }
 
-// walkJSON says why a message must not be decoded, or admitted; or that it is no OTLP,
-// after which pdata would go on to read whatever comes. Nearly no message can take too
-// much, which shows by a look; others are walked.
-func walkJSON(p []byte, most int64) (reason, error) {
-	if atMostJSON(p) <= most && mayNest(p) <= deepest {
-		return admitted, nil
-	}
-	w := newWalkJSON(p, most)
-	err := w.walk()
-	return w.refused, err
-}
-
 // atMostJSON is what no message of these bytes takes more than, OTLP or not: each part of
 // an array comes after a comma or the array's beginning, and takes widest at most; all else
 // is texts and names, and takes twice its size at most.
@@ -45,6 +33,9 @@ func (w *jsonWalk) walk() error {
 	w.it = jsoniter.ConfigFastest.BorrowIterator(w.p)
 	defer jsoniter.ConfigFastest.ReturnIterator(w.it)
 	w.object(request)
+	if w.refused == admitted && w.it.Error == nil && w.size() > w.most {
+		w.refused = decodesTooLarge
+	}
 	if w.refused != admitted {
 		return nil
 	}

@@ -20,9 +20,7 @@ const unbounded = 1 << 40
 
 // newExactWalk looks into all parts of a message.
 func newExactWalk() *walk {
-	w := newWalk(unbounded)
-	w.coarse = 0
-	return w
+	return newWalk(unbounded, 0)
 }
 
 // decoded is what pdata's decoder makes, before it moves what is in old fields.
@@ -241,7 +239,7 @@ func FuzzNothingDecodesToMoreThanWasEstimated(f *testing.F) {
 		f.Add(p, uint8(i))
 	}
 	f.Fuzz(func(t *testing.T, p []byte, piece uint8) {
-		coarse := newWalk(unbounded)
+		coarse := newWalk(unbounded, unbounded/4)
 		require.Equal(t, admitted, coarse.feed(p))
 		w := newExactWalk()
 		require.Equal(t, admitted, w.feed(p))
@@ -308,8 +306,8 @@ func TestValuesLieInEachOtherOnlySoDeep(t *testing.T) {
 		walk func(p []byte) (reason, error)
 		each int
 	}{
-		{"lists", func(deep int) []byte { return wire(deep, 6) }, func(p []byte) (reason, error) { return newWalk(unbounded).feed(p), nil }, 1},
-		{"JSON", json, func(p []byte) (reason, error) { return walkJSON(p, unbounded) }, 2},
+		{"lists", func(deep int) []byte { return wire(deep, 6) }, func(p []byte) (reason, error) { return newWalk(unbounded, unbounded/4).feed(p), nil }, 1},
+		{"JSON", json, func(p []byte) (reason, error) { return newMemory(unbounded, 1).reserve().json(p) }, 2},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			why, err := c.walk(c.make(deepest / c.each))
@@ -358,10 +356,10 @@ func BenchmarkWalk(b *testing.B) {
 		size int
 		run  func() error
 	}{
-		{"walk", len(p), func() error { newWalk(defaultDecodedMiB << 20).feed(p); return nil }},
+		{"walk", len(p), func() error { newWalk(unbounded, unbounded/4).feed(p); return nil }},
 		{"walk a large one", len(p), func() error { newExactWalk().feed(p); return nil }},
 		{"decode", len(p), func() error { return ptraceotlp.NewExportRequest().UnmarshalProto(p) }},
-		{"look at JSON", len(text), func() error { _, err := walkJSON(text, unbounded); return err }},
+		{"look at JSON", len(text), func() error { _, err := newMemory(unbounded, 1).reserve().json(text); return err }},
 		{"walk JSON", len(text), func() error { return newWalkJSON(text, unbounded).walk() }},
 		{"decode JSON", len(text), func() error { return ptraceotlp.NewExportRequest().UnmarshalJSON(text) }},
 	} {
