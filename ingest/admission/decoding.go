@@ -85,14 +85,13 @@ type body struct {
 	walk    *walk         // protobuf's
 	whole   *bytes.Reader // JSON, once it is read and admitted
 	json    bool
-	size    int64 // that its sender says; -1 if it does not
 	refused reason
 	read    func() // is told when all is read
 	busy    func() // is told when it is refused with decodedFull
 }
 
 func newBody(r *http.Request, m *memory, read, busy func()) *body {
-	out := &body{ReadCloser: r.Body, holds: m.reserve(), size: r.ContentLength, read: read, busy: busy}
+	out := &body{ReadCloser: r.Body, holds: m.reserve(), read: read, busy: busy}
 	switch media, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); media {
 	case "application/x-protobuf":
 		out.walk = newWalk(m.most, m.coarse)
@@ -140,10 +139,7 @@ func (b *body) refuse() error {
 // readJSON gives JSON away when all of it is read.
 func (b *body) readJSON(p []byte) (int, error) {
 	if b.whole == nil {
-		var all bytes.Buffer
-		if b.size > 0 {
-			all.Grow(int(min(b.size, 64<<20)) + bytes.MinRead)
-		}
+		var all bytes.Buffer // grows with what comes: a sender may promise much and send nothing
 		if _, err := all.ReadFrom(b.ReadCloser); err != nil {
 			return 0, err //nolint:wrapcheck // it stands for it
 		}

@@ -5,6 +5,7 @@ import (
 	"compress/gzip"
 	"context"
 	"io"
+	"net"
 	"net/http"
 	"reflect"
 	"runtime"
@@ -278,4 +279,29 @@ func TestLargeMessagesOfRealSpansAreTaken(t *testing.T) {
 func TestTheRequestsTypeIsKnown(t *testing.T) {
 	require.NotNil(t, exportRequest)
 	assert.Equal(t, reflect.Pointer, exportRequest.Kind())
+}
+
+// A sender may say that much comes, and send nothing: what it costs is what has come.
+func TestWhatIsPromisedTakesNothing(t *testing.T) {
+	const senders = 16
+	m, _, _, _ := made(t, senders)
+	r := received(t, m, 64)
+	host := strings.TrimSuffix(strings.TrimPrefix(r.http, "http://"), "/v1/traces")
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for range senders {
+		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", host)
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = conn.Close() })
+		_, err = io.WriteString(conn, "POST /v1/traces HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 67000000\r\n\r\n{")
+		require.NoError(t, err)
+	}
+	require.Eventually(t, func() bool {
+		m.gate.mu.Lock()
+		defer m.gate.mu.Unlock()
+		return m.gate.underWay == senders
+	}, time.Minute, time.Millisecond)
+	time.Sleep(100 * time.Millisecond) // let them read what came
+	runtime.ReadMemStats(&after)
+	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(16<<20))
 }
