@@ -70,6 +70,13 @@ func TestTheStoreIsLookedAfter(t *testing.T) {
 	said, code = store(p, "backup", "../elsewhere")
 	assert.Equal(t, 2, code, said)
 
+	said, code = store(p, "backup", "monday")
+	assert.Equal(t, 2, code, said)
+	assert.Contains(t, said, "there is a backup monday in")
+	said, code = store(p, "backup", "tuesday", "--base", "nope")
+	assert.Equal(t, 2, code, said)
+	assert.Contains(t, said, "--base nope: there is no backup of this name in")
+
 	// More comes, and goes into a second backup on top of the first.
 	td, late := runOf("late", "user-9")
 	require.NoError(t, sender.Send(t.Context(), td))
@@ -101,11 +108,24 @@ func TestTheStoreIsLookedAfter(t *testing.T) {
 	said, code = store(moved, "delete", "--thread", "user-1", "--yes")
 	require.Equal(t, 0, code, said)
 	assert.Contains(t, said, "deleted 3 spans of 1 trace")
-	left := known(t, d, "billing")
-	assert.Len(t, left, 2)
-	said, code = store(moved, "delete", "--run", "nobody's", "--yes")
+	assert.Len(t, known(t, d, "billing"), 2)
+	for _, unknown := range [][]string{{"--service", "checkout"}, {"--thread", "user-1"}} {
+		said, code = store(moved, append([]string{"delete", "--yes"}, unknown...)...)
+		assert.Equal(t, 1, code, said)
+		assert.Contains(t, said, "nothing is deleted: no run of the store is of the "+unknown[0][2:]+` "`+unknown[1])
+	}
+	// One run, by the beginning of its id; of several, none.
+	said, code = store(moved, "delete", "--run", "", "--yes")
+	assert.Equal(t, 2, code, said)
+	said, code = store(moved, "delete", "--run", traces[3][:8], "--yes")
 	require.Equal(t, 0, code, said)
-	assert.Contains(t, said, "deleted 0 spans of 0 traces")
+	assert.Contains(t, said, "deleted 3 spans of 1 trace")
+	left := known(t, d, "billing")
+	assert.Len(t, left, 1)
+	assert.NotContains(t, left, traces[3])
+	said, code = store(moved, "delete", "--run", "nobody's", "--yes")
+	assert.Equal(t, 1, code, said)
+	assert.Contains(t, said, `no run of the store has the id "nobody's"`)
 	// It stays so when more is written and accounted for.
 	sender = d.sender(ways[0])
 	td, more := runOf("more", "user-8")

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
+	"github.com/ClickHouse/clickhouse-go/v2/lib/proto"
 )
 
 // What people do to a store as a whole, beside the collectors that use it.
@@ -32,9 +33,32 @@ func Backup(ctx context.Context, conn driver.Conn, database, name, base string) 
 		statement += " SETTINGS base_backup = File('" + base + "')"
 	}
 	if err := conn.Exec(ctx, statement); err != nil {
+		switch {
+		case hasCode(err, codeBackupExists):
+			err = ErrBackupExists
+		case base != "" && hasCode(err, codeNoBackup):
+			err = ErrNoBase
+		}
 		return fmt.Errorf("back up database %q as %q: %w", database, name, err)
 	}
 	return nil
+}
+
+// What is wrong with the names that Backup was given.
+var (
+	ErrBackupExists = errors.New("there is a backup of this name already")
+	ErrNoBase       = errors.New("there is no backup to base it on")
+)
+
+// Codes by which ClickHouse refuses a backup (src/Common/ErrorCodes.cpp).
+const (
+	codeBackupExists = 598
+	codeNoBackup     = 599
+)
+
+func hasCode(err error, code int32) bool {
+	var exception *proto.Exception
+	return errors.As(err, &exception) && exception.Code == code
 }
 
 // ErrNotEmpty is returned for a store that holds spans already.

@@ -105,6 +105,14 @@ func (a Asker) find(ctx context.Context, id string) (identity, error) {
 	return identity{}, fmt.Errorf("%q: %w", id, ErrNotFound)
 }
 
+// Named is the run that id names: a run id, a trace id, or the beginning of one that no
+// other run has. The error is ErrNotFound or an *AmbiguousError where it names none or
+// several.
+func (a Asker) Named(ctx context.Context, id string) (answer.Candidate, error) {
+	found, err := a.find(ctx, id)
+	return found.candidate, err
+}
+
 // Run answers what one run did, with all its attempts. id is a run id, a trace id, or
 // the beginning of one that no other run has.
 func (a Asker) Run(ctx context.Context, id string) (attribution.Run, error) {

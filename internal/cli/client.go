@@ -94,10 +94,14 @@ func (c *client) refused(status int, body []byte) error {
 	case http.StatusBadRequest:
 		code = ExitUsage
 	}
-	sentence := clean(failure.Error)
-	for _, candidate := range failure.Candidates {
-		sentence += fmt.Sprintf("\n  %s  trace %s  %s  ended %s", clean(candidate.RunID), clean(candidate.TraceID),
+	return fail(code, "%s", clean(failure.Error)+candidates(failure.Candidates))
+}
+
+// candidates lists the runs that an id fits, a line each.
+func candidates(runs []answer.Candidate) (lines string) {
+	for _, candidate := range runs {
+		lines += fmt.Sprintf("\n  %s  trace %s  %s  ended %s", clean(candidate.RunID), clean(candidate.TraceID),
 			clean(candidate.Service), candidate.EndedAt.UTC().Format(time.RFC3339))
 	}
-	return fail(code, "%s", sentence)
+	return lines
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
 
+	"github.com/retryledger/retryledger/analysis/query"
 	"github.com/retryledger/retryledger/internal/datadir"
 	"github.com/retryledger/retryledger/internal/engine"
 	"github.com/retryledger/retryledger/schema"
@@ -110,7 +111,13 @@ journal is not in it.
 			}
 			defer func() { _ = conn.Close() }()
 			started := env.Now()
-			if err := schema.Backup(cmd.Context(), conn, place.database, args[0], base); err != nil {
+			err = schema.Backup(cmd.Context(), conn, place.database, args[0], base)
+			switch {
+			case errors.Is(err, schema.ErrBackupExists):
+				return fail(ExitUsage, "there is a backup %s in %s already: choose another name, or move that folder away", args[0], folder)
+			case errors.Is(err, schema.ErrNoBase):
+				return fail(ExitUsage, "--base %s: there is no backup of this name in %s", base, folder)
+			case err != nil:
 				return fail(ExitNoAnswer, "%w", err)
 			}
 			to := filepath.Join(folder, args[0])
@@ -176,11 +183,12 @@ func newStoreDelete(env Environment, place *storePlace) *cobra.Command {
 		Short: "Delete a service's, a thread's or one run for good",
 		Long: `Deletes all traces of the runs from every table, while the collector runs. Stop who sends
 them first: what comes later, or waits in a journal, is new. The engine keeps the old
-files for eight minutes more; backups keep what they hold.
+files for eight minutes more; backups keep what they hold. What names no run is an error.
 
 ` + exitCodes,
 		Example: `  retryledger store delete --service checkout --yes
-  retryledger store delete --thread user-4711 --yes    # a person's, where threads are persons'`,
+  retryledger store delete --thread user-4711 --yes    # a person's, where threads are persons'
+  retryledger store delete --run 5b28 --yes            # the run whose id begins so, and no other's does`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			named := 0
@@ -200,9 +208,17 @@ files for eight minutes more; backups keep what they hold.
 				return err
 			}
 			defer func() { _ = conn.Close() }()
+			if doomed.Run != "" {
+				if doomed.Run, err = wholeRunID(cmd.Context(), conn, doomed.Run); err != nil {
+					return err
+				}
+			}
 			deleted, err := schema.Delete(cmd.Context(), conn, doomed)
 			if err != nil {
 				return fail(ExitNoAnswer, "%w", err)
+			}
+			if deleted == (schema.Deleted{}) {
+				return fail(ExitNoAnswer, "nothing is deleted: %s; retryledger runs lists what there is", doomedUnknown(doomed))
 			}
 			_, _ = fmt.Fprintf(env.Stdout, "deleted %s of %s\n", plural(int(deleted.Spans), "span"), plural(int(deleted.Traces), "trace"))
 			return nil
@@ -211,7 +227,35 @@ files for eight minutes more; backups keep what they hold.
 	f := cmd.Flags()
 	f.StringVar(&doomed.Service, "service", "", "the runs of this service.name, whole traces")
 	f.StringVar(&doomed.Thread, "thread", "", "the runs of this thread, conversation or session")
-	f.StringVar(&doomed.Run, "run", "", "the runs of this id")
+	f.StringVar(&doomed.Run, "run", "", "the runs of this id, or the one whose run or trace id begins so")
 	f.BoolVar(&sure, "yes", false, "yes, for good")
 	return cmd
+}
+
+// wholeRunID is the id of the run that id names, as "run" finds it. One that names none is
+// left as it is: accounts may be missing of what is to be deleted.
+func wholeRunID(ctx context.Context, conn driver.Conn, id string) (string, error) {
+	named, err := query.New(conn, query.Limits{}).Named(ctx, id)
+	var several *query.AmbiguousError
+	switch {
+	case errors.As(err, &several) && several.Candidates[0].RunID == id: // all have it
+		return id, nil
+	case errors.As(err, &several):
+		return "", fail(ExitNoAnswer, "nothing is deleted: %w%s", err, candidates(several.Candidates))
+	case errors.Is(err, query.ErrNotFound):
+		return id, nil
+	case err != nil:
+		return "", fail(ExitNoAnswer, "%w", err)
+	}
+	return named.RunID, nil
+}
+
+func doomedUnknown(d schema.Doomed) string {
+	switch {
+	case d.Run != "":
+		return fmt.Sprintf("no run of the store has the id %q, nor one that begins so", d.Run)
+	case d.Thread != "":
+		return fmt.Sprintf("no run of the store is of the thread %q", d.Thread)
+	}
+	return fmt.Sprintf("no run of the store is of the service %q", d.Service)
 }
