@@ -9,10 +9,10 @@ package breakers
 
 import (
 	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/retryledger/retryledger/alerts/internal/strictyaml"
+	"github.com/retryledger/retryledger/alerts/signals"
 )
 
 // State is a breaker's.
@@ -120,18 +120,18 @@ func (s Settings) Next(b Breaker, instant time.Time, c Counts) (Breaker, *Transi
 		within := fmt.Sprintf("in the %s of being half-open", strictyaml.Short(elapsed))
 		switch {
 		case float64(c.ServerErrors)/float64(max(c.Requests, s.Probes)) > s.Threshold:
-			return s.open(b, instant, c.say(within, "")+".")
+			return s.open(b, instant, c.say(within, "", s.Threshold)+".")
 		case c.Requests >= s.Probes:
-			return s.change(b, Closed, instant, c.say(within, "")+".")
+			return s.change(b, Closed, instant, c.say(within, "", s.Threshold)+".")
 		case elapsed >= s.HalfOpenMax:
-			return s.change(b, Closed, instant, fmt.Sprintf("%s; there is too little traffic to wait for %d.", c.say(within, ""), s.Probes))
+			return s.change(b, Closed, instant, fmt.Sprintf("%s; there is too little traffic to wait for %d.", c.say(within, "", s.Threshold), s.Probes))
 		}
 	default:
 		if b.Streak > 0 && instant.Sub(b.Since) >= s.CooldownMax {
 			b.Streak = 0
 		}
 		if c.Requests >= s.MinRequests && c.ratio() > s.Threshold {
-			return s.open(b, instant, c.say("in "+strictyaml.Short(instant.Sub(b.From)), ", above "+percent(s.Threshold))+".")
+			return s.open(b, instant, c.say("in "+strictyaml.Short(instant.Sub(b.From)), ", above "+signals.Percent(s.Threshold, c.ratio()), s.Threshold)+".")
 		}
 	}
 	return b, nil
@@ -160,17 +160,13 @@ func (s Settings) change(b Breaker, to State, at time.Time, why string) (Breaker
 }
 
 // say tells how many requests of how many the provider failed to serve; when says of
-// which, note what to think of the share.
-func (c Counts) say(when, note string) string {
-	said := fmt.Sprintf("%d of %d requests %s ended in a server error (%s%s)", c.ServerErrors, c.Requests, when, percent(c.ratio()), note)
+// which, note what to think of the share, which reads as other than threshold where it is.
+func (c Counts) say(when, note string, threshold float64) string {
+	said := fmt.Sprintf("%d of %d requests %s ended in a server error (%s%s)", c.ServerErrors, c.Requests, when, signals.Percent(c.ratio(), threshold), note)
 	if c.Throttled > 0 {
 		said += fmt.Sprintf("; %d were throttled", c.Throttled)
 	}
 	return said
-}
-
-func percent(ratio float64) string {
-	return strconv.FormatFloat(ratio*100, 'g', 3, 64) + " %"
 }
 
 // ahead tells which of two values of one breaker is further on: the one that opened

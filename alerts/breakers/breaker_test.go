@@ -42,6 +42,12 @@ func TestWhatOpensABreaker(t *testing.T) {
 	}
 }
 
+// What is above the threshold does not read as equal to it.
+func TestWhyOfAShareCloseToTheThreshold(t *testing.T) {
+	b, _ := DefaultSettings().Next(newBreaker("openai", at(0)), at(1), Counts{Requests: 153, ServerErrors: 23})
+	assert.Equal(t, "23 of 153 requests in 30s ended in a server error (15.03 %, above 15 %).", b.Why)
+}
+
 // drive steps a breaker through counts, one second each.
 func drive(b Breaker, second *int, counts ...Counts) Breaker {
 	for _, c := range counts {

@@ -6,16 +6,18 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/retryledger/retryledger/alerts/signals"
 )
 
 // sentence says why the decision is what it is, with its numbers.
 func (a Answer) sentence() string {
 	const more = "Wait, send more traffic, or widen the window."
 	window := duration(time.Duration(a.WindowSeconds) * time.Second)
-	canary := fmt.Sprintf("%s of %s over %s is %s", a.Signal, a.Canary.Version, window, a.Canary.share())
-	threshold, baseline := percent(a.Threshold), ""
+	canary := fmt.Sprintf("%s of %s over %s is %s", a.Signal, a.Canary.Version, window, a.Canary.share(a.Threshold))
+	threshold, baseline := percent(a.Threshold, a.Canary.Ratio), ""
 	if a.Baseline != nil {
-		baseline = a.Baseline.share() + " of " + a.Baseline.Version
+		baseline = a.Baseline.share(a.Threshold) + " of " + a.Baseline.Version
 	}
 	switch a.Cause {
 	case CauseUnavailable:
@@ -56,16 +58,21 @@ func (a Answer) sentence() string {
 	return ""
 }
 
-// share writes a side's numbers.
-func (s Side) share() string {
+// share writes a side's numbers, so that the share reads as other than threshold where it is.
+func (s Side) share(threshold float64) string {
 	if s.Ratio == nil {
 		return "unknown (none)"
 	}
-	return fmt.Sprintf("%s (%d of %d)", percent(*s.Ratio), s.Failed, s.Total)
+	return fmt.Sprintf("%s (%d of %d)", signals.Percent(*s.Ratio, threshold), s.Failed, s.Total)
 }
 
-// percent writes a ratio in percent with three significant digits.
-func percent(ratio float64) string { return digits(ratio*100) + " %" }
+// percent writes a threshold beside the share that it is compared with, nil for none.
+func percent(threshold float64, share *float64) string {
+	if share == nil {
+		return signals.Percent(threshold, threshold)
+	}
+	return signals.Percent(threshold, *share)
+}
 
 // points writes a difference of ratios in percentage points.
 func points(difference float64) string {

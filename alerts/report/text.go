@@ -2,7 +2,6 @@ package report
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -45,7 +44,7 @@ func (w *Why) Text() string {
 		case t.LastedSeconds > 0:
 			saw = "for " + time.Duration(t.LastedSeconds*float64(time.Second)).Round(time.Second).String()
 		case t.Ratio != nil:
-			saw = fmt.Sprintf("%d of %d (%s %%)", t.Numerator, t.Denominator, strconv.FormatFloat(*t.Ratio*100, 'g', 3, 64))
+			saw = fmt.Sprintf("%d of %d (%s)", t.Numerator, t.Denominator, signals.Percent(*t.Ratio, t.Threshold))
 		}
 		if t.TopError != "" {
 			saw += "\tmost frequent: " + printed(t.TopError)

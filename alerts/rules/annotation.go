@@ -95,7 +95,7 @@ func (r *Rule) facts(group signals.Labels, startsAt, at time.Time, failed, total
 		f.Command = "retryledger runs --since 15m"
 		return f
 	}
-	f.Ratio = percentText(failed, total)
+	f.Ratio = percentText(failed, total, r.Threshold)
 	f.Command = "retryledger top --since " + at.Add(-r.Window).UTC().Format(time.RFC3339) + " --until " + at.UTC().Format(time.RFC3339)
 	if f.Service != "" {
 		f.Command += " --service " + shellWord(f.Service)
@@ -114,8 +114,8 @@ func (f Facts) with(x Explanation) Facts {
 }
 
 // percentText writes numerator ÷ denominator as a percentage with two decimals, or as
-// many as it takes not to read as zero.
-func percentText(numerator, denominator int64) string {
+// many as it takes not to read as zero, nor as the threshold that it is not.
+func percentText(numerator, denominator int64, threshold Threshold) string {
 	if denominator <= 0 {
 		return ""
 	}
@@ -124,8 +124,13 @@ func percentText(numerator, denominator int64) string {
 	if share > 0 && share < 0.01 {
 		decimals = 6
 	}
-	text := strconv.FormatFloat(share, 'f', decimals, 64)
-	return strings.TrimSuffix(strings.TrimRight(text, "0"), ".") + " %"
+	for ; ; decimals++ {
+		text := strconv.FormatFloat(share, 'f', decimals, 64)
+		text = strings.TrimSuffix(strings.TrimRight(text, "0"), ".") + " %"
+		if text != threshold.String() || decimals >= 12 || share == threshold.Ratio()*100 {
+			return text
+		}
+	}
 }
 
 // shellWord quotes a word for a POSIX shell where it needs it.

@@ -96,21 +96,22 @@ func (p printer) where(group signals.Labels) string {
 	return strings.Join(named, " ")
 }
 
-// measured says what was judged: of a stall how long it lasted.
-func measured(numerator, denominator int64, lastedSeconds float64) string {
+// measured says what was judged: of a stall how long it lasted. threshold is a ratio, below
+// 0 where it is not known.
+func measured(numerator, denominator int64, threshold, lastedSeconds float64) string {
 	switch {
 	case lastedSeconds > 0:
 		return "for " + shortSeconds(lastedSeconds)
 	case denominator == 0:
 		return "no data"
 	}
-	return fmt.Sprintf("%s of %s (%s)", big(numerator), big(denominator), share(float64(numerator)/float64(denominator)))
+	return fmt.Sprintf("%s of %s (%s)", big(numerator), big(denominator), shareBeside(float64(numerator)/float64(denominator), threshold))
 }
 
 // measuredOf is measured, of an alert that is held with the instant of its numbers and
 // what is seen since.
 func measuredOf(a *report.Alert, now *time.Time) string {
-	numbers := measured(a.Numerator, a.Denominator, a.LastedSeconds)
+	numbers := measured(a.Numerator, a.Denominator, a.Threshold, a.LastedSeconds)
 	if a.Held == "" || a.CountedAt == nil || a.HeldSince == nil {
 		return numbers
 	}
@@ -127,6 +128,15 @@ func share(ratio float64) string {
 		percentage = strconv.FormatFloat(ratio*100, 'f', 0, 64)
 	}
 	return percentage + " %"
+}
+
+// shareBeside is share, with more digits where it would look equal to a threshold that it
+// is not.
+func shareBeside(ratio, threshold float64) string {
+	if said := share(ratio); said != share(threshold) {
+		return said
+	}
+	return signals.Percent(ratio, threshold)
 }
 
 func shortSeconds(seconds float64) string {
@@ -209,7 +219,7 @@ func (p printer) transitions(changes []report.Transition, ofMany bool) {
 		column{title: "became", left: true, cells: each(func(t *report.Transition) string { return p.paintAlert(t.To) })},
 		column{title: "for", name: "reason", left: true, drop: 50, cells: each(func(t *report.Transition) string { return clean(strings.ReplaceAll(t.Reason, "_", " ")) })},
 		column{title: "failed of total", name: "failed of total", drop: 80, cells: each(func(t *report.Transition) string {
-			return measured(t.Numerator, t.Denominator, t.LastedSeconds)
+			return measured(t.Numerator, t.Denominator, t.Threshold, t.LastedSeconds)
 		})},
 		column{title: "most frequent error", name: "most frequent error", left: true, drop: 30, cells: each(func(t *report.Transition) string { return topError(t.TopError, t.TopErrorCount) })})
 	if ofMany {

@@ -163,7 +163,7 @@ func (p printer) incidents(found report.Replay, limit int) {
 			}
 			return shortTime(i.EndsAt.Sub(i.StartsAt))
 		})},
-		{title: "failed of total", name: "failed of total", drop: 20, cells: each(func(i *report.Incident) string { return measured(i.Numerator, i.Denominator, 0) })},
+		{title: "failed of total", name: "failed of total", drop: 20, cells: each(func(i *report.Incident) string { return measured(i.Numerator, i.Denominator, -1, 0) })},
 	})
 	if total := len(found.Incidents); len(shown) < total || found.More {
 		p.blank()

@@ -107,8 +107,8 @@ func (p printer) numbers(found report.Why) {
 			from := all[i-1].last.Instant.Add(time.Second)
 			add(instant(from), shortTime(s.sample.Instant.Sub(from)), what, "", "")
 		}
-		r := share(s.low)
-		if high := share(s.high); high != r {
+		r := shareBeside(s.low, last.Threshold)
+		if high := shareBeside(s.high, last.Threshold); high != r {
 			r += " to " + high
 		}
 		add(instant(s.sample.Instant), shortTime(s.last.Instant.Sub(s.sample.Instant)+time.Second), r,
