@@ -150,6 +150,10 @@ func checkRules(ctx context.Context, env Environment, names []string) error {
 			mistakes = append(mistakes, err)
 			continue
 		}
+		if set.Blank() {
+			mistakes = append(mistakes, fmt.Errorf("%s is empty, which a running collector does not take; for the default pack alone write \"rules: []\" into it", display(name)))
+			continue
+		}
 		p.ruleSet(display(name), set)
 	}
 	if err := p.flush(env); err != nil {

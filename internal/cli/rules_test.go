@@ -21,11 +21,17 @@ func TestRulesCheck(t *testing.T) {
 	t.Parallel()
 	golden(t, "rules_check", process{variables: map[string]string{"NO_COLOR": "1"}}.must(t, "rules", "check", ruleTests+"own_rules.yaml"))
 	golden(t, "rules_check_80", process{width: 80, variables: map[string]string{"NO_COLOR": "1"}}.must(t, "rules", "check", ruleTests+"own_rules.yaml"))
-	out := process{stdin: strings.NewReader("")}.must(t, "rules", "check", "-")
+	out := process{stdin: strings.NewReader("rules: []\n")}.must(t, "rules", "check", "-")
 	require.Contains(t, out, "standard input: 11 rules\n")
 	require.Equal(t, out, process{stdin: strings.NewReader(process{}.must(t, "rules", "default"))}.must(t, "rules", "check", "-"),
 		"the default pack over itself is itself")
 
+	for _, blank := range []string{"", "# nothing\n", "---\n", "{}\n"} {
+		stdout, stderr, code := process{stdin: strings.NewReader(blank)}.run(t, "rules", "check", "-")
+		require.Equal(t, cli.ExitUsage, code, blank)
+		require.Empty(t, stdout, blank)
+		require.Contains(t, stderr, "standard input is empty", blank)
+	}
 	_, stderr, code := process{stdin: strings.NewReader("rules:\n  - {name: step_errors, threshold: 2}\n")}.run(t, "rules", "check", "-")
 	require.Equal(t, cli.ExitUsage, code)
 	require.Equal(t, "retryledger: standard input:2: threshold \"2\" has no unit: write a percentage such as 2 %\n", stderr)
