@@ -139,6 +139,9 @@ func (f *ledgerFlags) apply(ctx context.Context, env Environment, address string
 		return fail(ExitUnreachable, "%w", err)
 	}
 	_, _ = fmt.Fprintf(env.Stdout, "Data source: %s\n", clean(applied.DataSource))
+	if wanted.Ledger != nil && wanted.Password == "" {
+		_, _ = fmt.Fprintf(env.Stderr, "retryledger: %s is not set, so the data source has no password for ClickHouse's user %s\n", dashboards.PasswordVariable, clean(f.username))
+	}
 	for _, title := range applied.Made {
 		_, _ = fmt.Fprintf(env.Stdout, "Written:     %s\n", title)
 	}

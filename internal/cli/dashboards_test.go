@@ -29,6 +29,21 @@ func TestDashboardsExportListsWhatItWrote(t *testing.T) {
 	assert.Contains(t, process{}.must(t, "dashboards", "export", "--alert-rules", folder), filepath.Join(folder, "provisioning", "alerting", "retryledger.yaml"))
 }
 
+// A data source that is made without a password cannot read, and nobody may notice before
+// the first dashboard is open.
+func TestDashboardsSayThatThereIsNoPassword(t *testing.T) {
+	grafana := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("{}")) }))
+	t.Cleanup(grafana.Close)
+	apply := func(password string) string {
+		p := process{variables: map[string]string{"GRAFANA_TOKEN": "t", "RETRYLEDGER_CLICKHOUSE_PASSWORD": password}}
+		_, stderr, code := p.run(t, "dashboards", "apply", "--grafana", grafana.URL, "--clickhouse", "127.0.0.1:9000")
+		require.Equal(t, cli.ExitOK, code, stderr)
+		return stderr
+	}
+	assert.Equal(t, "retryledger: RETRYLEDGER_CLICKHOUSE_PASSWORD is not set, so the data source has no password for ClickHouse's user grafana\n", apply(""))
+	assert.Empty(t, apply("secret"))
+}
+
 func TestDashboardsSayWhatIsWrong(t *testing.T) {
 	forbidden := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) }))
 	t.Cleanup(forbidden.Close)
