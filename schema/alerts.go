@@ -233,6 +233,17 @@ func AlertTransitions(ctx context.Context, conn driver.Conn, f AlertFilter) ([]A
 	return alertRows(ctx, conn, f, "alert_transitions", "at", transitionColumns)
 }
 
+// AlertFingerprints lists the fingerprints of transitions that lie from first to last, both
+// included: the lowest so many.
+func AlertFingerprints(ctx context.Context, conn driver.Conn, first, last uint64, limit int) ([]uint64, error) {
+	var found []uint64
+	statement := "SELECT arraySort(groupUniqArray(fingerprint)) FROM (SELECT DISTINCT fingerprint FROM alert_transitions WHERE fingerprint BETWEEN ? AND ? ORDER BY fingerprint LIMIT ?)"
+	if err := conn.QueryRow(ctx, statement, first, last, limit).Scan(&found); err != nil {
+		return nil, fmt.Errorf("look for alerts in alert_transitions: %w", err)
+	}
+	return found, nil
+}
+
 // LastAlertInstant is the latest instant of which samples are kept, the zero time if
 // there are none.
 func LastAlertInstant(ctx context.Context, conn driver.Conn) (time.Time, error) {

@@ -174,21 +174,25 @@ func (h *handler) why(ctx context.Context, r *http.Request) (any, error) {
 }
 
 func (h *handler) explained(ctx context.Context, text string) (*Why, error) {
-	fingerprint, err := strconv.ParseUint(text, 16, 64)
+	lowest, highest, err := beginsWith(text)
 	if err != nil {
-		return nil, answer.BadParameter("fingerprint", "write the 16 hex digits that the list of alerts shows")
+		return nil, err
 	}
 	conn, done, err := h.conn(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
+	fingerprint, err := named(ctx, conn, text, lowest, highest)
+	if err != nil {
+		return nil, err
+	}
 	rows, err := schema.AlertTransitions(ctx, conn, schema.AlertFilter{Fingerprint: &fingerprint, Limit: defaultLimit})
 	if err != nil {
 		return nil, err //nolint:wrapcheck // schema says what was attempted
 	}
 	if len(rows) == 0 {
-		return nil, answer.Refuse(http.StatusNotFound, fmt.Sprintf("no alert has the fingerprint %q, now or in the history", text))
+		return nil, noAlert(text)
 	}
 	out := &Why{Transitions: []Transition{}, Samples: []Sample{}}
 	for _, a := range h.Alerts().Alerts {
@@ -229,6 +233,51 @@ func (h *handler) explained(ctx context.Context, text string) (*Why, error) {
 		}
 		filter.Since, filter.Until = out.LeftOff.To, end
 	}
+}
+
+const fingerprintDigits = 16
+
+// beginsWith is from which to which fingerprint those lie whose digits begin with text.
+func beginsWith(text string) (first, last uint64, err error) {
+	if len(text) > fingerprintDigits {
+		text = "" // refused below
+	}
+	first, err = strconv.ParseUint(text, 16, 64)
+	if err != nil {
+		return 0, 0, answer.BadParameter("fingerprint", "write the 16 hex digits that the list of alerts shows, or the first of them")
+	}
+	missing := 4 * (fingerprintDigits - len(text))
+	first <<= missing
+	return first, first | (1<<missing - 1), nil
+}
+
+// named is the one fingerprint in the history from first to last, whose digits text is or
+// begins.
+func named(ctx context.Context, conn driver.Conn, text string, first, last uint64) (uint64, error) {
+	if first == last {
+		return first, nil
+	}
+	const shown = 10
+	found, err := schema.AlertFingerprints(ctx, conn, first, last, shown+1)
+	switch {
+	case err != nil:
+		return 0, err //nolint:wrapcheck // schema says what was attempted
+	case len(found) == 1:
+		return found[0], nil
+	case len(found) == 0:
+		return 0, noAlert(text)
+	case len(found) > shown:
+		return 0, answer.Refuse(http.StatusConflict, fmt.Sprintf("%q begins the fingerprints of more than %d alerts; give more of it", text, shown))
+	}
+	all := make([]string, len(found))
+	for i, f := range found {
+		all[i] = Fingerprint(f)
+	}
+	return 0, answer.Refuse(http.StatusConflict, fmt.Sprintf("%q begins the fingerprints of several alerts; give more of it: %s", text, strings.Join(all, ", ")))
+}
+
+func noAlert(fingerprint string) error {
+	return answer.Refuse(http.StatusNotFound, fmt.Sprintf("no alert has the fingerprint %q, or one that begins so, now or in the history", fingerprint))
 }
 
 // episode is when an alert last began to breach, and when that ended; end is zero while

@@ -247,6 +247,19 @@ func TestHistoryAndWhy(t *testing.T) {
 	require.Equal(t, resolved.At, found.Samples[len(found.Samples)-1].Instant, "to its end")
 	require.Contains(t, a.refused(t, http.StatusNotFound, http.MethodGet, AlertsPath+"/1", ""), "no alert has the fingerprint")
 
+	// The beginning of a fingerprint is enough where no other alert's begins so.
+	var begun Why
+	require.Equal(t, http.StatusOK, a.ask(t, http.MethodGet, AlertsPath+"/0000000000000a", "", &begun))
+	require.Equal(t, found.Transitions, begun.Transitions)
+	require.Contains(t, a.refused(t, http.StatusConflict, http.MethodGet, AlertsPath+"/0000", ""),
+		`"0000" begins the fingerprints of several alerts; give more of it: 0000000000000abc, 0000000000000def`)
+	for _, none := range []string{"abc", "f", "0000000000000abd"} {
+		require.Contains(t, a.refused(t, http.StatusNotFound, http.MethodGet, AlertsPath+"/"+none, ""), "no alert has the fingerprint", none)
+	}
+	for _, wrong := range []string{"x", "00000000000000abc", "-1", "+1", "0x1"} {
+		require.Contains(t, a.refused(t, http.StatusBadRequest, http.MethodGet, AlertsPath+"/"+wrong, ""), "hex digits", wrong)
+	}
+
 	// A person who follows the link of a notification reads words.
 	browse := func(fingerprint string) *httptest.ResponseRecorder {
 		w, r := httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodGet, AlertsPath+"/"+fingerprint, http.NoBody)

@@ -102,7 +102,7 @@ func newWhy(asked asking) *cobra.Command {
 		Use:   "why FINGERPRINT",
 		Short: "Show why one alert fired: its changes, the numbers around them, example runs",
 		Long: `Asks a running collector for one alert, by the fingerprint that the list of alerts and
-their history show. The numbers are those that the evaluations saw, second by second,
+their history show, or the beginning of one that no other alert has. The numbers are those that the evaluations saw, second by second,
 from one window before the alert last began; they are kept for 30 days.
 
 ` + exitCodes,
