@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+	"time"
 
 	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
 	"github.com/ClickHouse/clickhouse-go/v2/lib/proto"
@@ -143,7 +144,31 @@ func Delete(ctx context.Context, conn driver.Conn, d Doomed) (Deleted, error) {
 	return deleted, nil
 }
 
+// AbandonedAfter is when a deletion that has not ended was killed.
+const AbandonedAfter = time.Hour
+
+// DropAbandoned drops what deletions that were killed so long ago had noted of what they
+// were to delete. The engine may still be carrying out what one asked of it.
+func DropAbandoned(ctx context.Context, conn driver.Conn, after time.Duration) error {
+	var names []string
+	if err := conn.QueryRow(ctx, `SELECT groupArray(name) FROM system.tables
+		WHERE database = currentDatabase() AND startsWith(name, 'doomed_') AND metadata_modification_time <= now() - toIntervalSecond(?)
+			AND (SELECT count() FROM system.mutations WHERE database = currentDatabase() AND NOT is_done AND position(command, 'doomed_') > 0) = 0`,
+		int64(after/time.Second)).Scan(&names); err != nil {
+		return fmt.Errorf("look for deletions that were killed: %w", err)
+	}
+	for _, name := range names {
+		if err := conn.Exec(ctx, "DROP TABLE IF EXISTS "+name+" SYNC"); err != nil {
+			return fmt.Errorf("drop what a deletion that was killed left: %w", err)
+		}
+	}
+	return nil
+}
+
 func deleteWhere(ctx context.Context, conn driver.Conn, column, value string) (deleted Deleted, err error) {
+	if err := DropAbandoned(ctx, conn, AbandonedAfter); err != nil {
+		return deleted, err
+	}
 	doomed := "doomed_" + strings.ToLower(rand.Text()[:12])
 	if err := conn.Exec(ctx, "CREATE TABLE "+doomed+" (trace_id FixedString(16), hours Array(UInt32), run_ids Array(String)) ENGINE = MergeTree ORDER BY trace_id"); err != nil {
 		return deleted, err

@@ -82,6 +82,20 @@ func TestDeleteLeavesNothingOfARunAndAllOfOthers(t *testing.T) {
 	assert.Zero(t, tables)
 }
 
+// A deletion that was killed leaves the ids of what it was to delete.
+func TestWhatAKilledDeletionLeavesGoes(t *testing.T) {
+	db := migrated(t)
+	require.NoError(t, db.Conn.Exec(t.Context(), "CREATE TABLE doomed_left (run_ids Array(String)) ENGINE = MergeTree ORDER BY ()"))
+	left := func() (n uint64) {
+		require.NoError(t, db.Conn.QueryRow(t.Context(), "SELECT count() FROM system.tables WHERE database = currentDatabase() AND startsWith(name, 'doomed_')").Scan(&n))
+		return n
+	}
+	require.NoError(t, DropAbandoned(t.Context(), db.Conn, AbandonedAfter))
+	assert.EqualValues(t, 1, left(), "its deletion may be under way")
+	require.NoError(t, DropAbandoned(t.Context(), db.Conn, 0))
+	assert.Zero(t, left())
+}
+
 func TestNamesOfBackups(t *testing.T) {
 	for name, valid := range map[string]bool{"monday": true, "2026-11-30_store.1": true, "": false, "..": false, "a/b": false, "../a": false, "a..b": false, "it's": false, ".hidden": false, "a b": false} {
 		assert.Equal(t, valid, ValidBackup(name), name)

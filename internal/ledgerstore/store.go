@@ -208,6 +208,9 @@ func (s *ledgerStore) connect(ctx context.Context, opts *clickhouse.Options) (er
 	if err := s.migrate(ctx, conn); err != nil {
 		return errors.Join(err, conn.Close())
 	}
+	if err := schema.DropAbandoned(ctx, conn, schema.AbandonedAfter); err != nil {
+		s.log.Warn("What a deletion that was killed had noted is still in the store. It is tried again at the next start and at the next deletion.", zap.Error(err))
+	}
 	s.mu.Lock()
 	s.conn = conn
 	s.mu.Unlock()
