@@ -244,6 +244,18 @@ func AlertFingerprints(ctx context.Context, conn driver.Conn, first, last uint64
 	return found, nil
 }
 
+// KnownAlerts are those of the fingerprints of which the history has a transition.
+func KnownAlerts(ctx context.Context, conn driver.Conn, fingerprints []uint64) ([]uint64, error) {
+	if len(fingerprints) == 0 {
+		return nil, nil
+	}
+	var found []uint64
+	if err := conn.QueryRow(ctx, "SELECT groupUniqArray(fingerprint) FROM alert_transitions WHERE has(?, fingerprint)", fingerprints).Scan(&found); err != nil {
+		return nil, fmt.Errorf("look for alerts in alert_transitions: %w", err)
+	}
+	return found, nil
+}
+
 // LastAlertInstant is the latest instant of which samples are kept, the zero time if
 // there are none.
 func LastAlertInstant(ctx context.Context, conn driver.Conn) (time.Time, error) {

@@ -227,3 +227,25 @@ func deleteWhere(ctx context.Context, conn driver.Conn, column, value string) (d
 	}
 	return deleted, nil
 }
+
+// Deletions says what Delete did to a store, as far as the store remembers it: a hundred
+// changes of each table.
+type Deletions struct {
+	// Mark differs once more was deleted of the ledger or of the history of alerts; 0 where
+	// nothing ever was. It may differ too when the store forgets deletions.
+	Mark uint64
+	// OfAlerts is when a service was deleted from the history of alerts last, to the second;
+	// 1970 where none ever was.
+	OfAlerts time.Time
+}
+
+// LastDeletions are the deletions that are finished.
+func LastDeletions(ctx context.Context, conn driver.Conn) (Deletions, error) {
+	var d Deletions
+	err := conn.QueryRow(ctx, "SELECT sum(cityHash64(table, mutation_id, create_time)), maxIf(create_time, table = 'alert_transitions') FROM system.mutations"+
+		" WHERE database = currentDatabase() AND table IN ('ledger', 'alert_transitions') AND is_done AND command LIKE '%DELETE WHERE%'").Scan(&d.Mark, &d.OfAlerts)
+	if err != nil {
+		return Deletions{}, fmt.Errorf("read what was deleted: %w", err)
+	}
+	return d, nil
+}

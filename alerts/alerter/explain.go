@@ -138,6 +138,15 @@ func (e *explainer) restore(ctx context.Context, conn driver.Conn, snapshot *rul
 	return nil
 }
 
+// askAgain lets all explanations be made anew, for runs that they name may be gone.
+func (e *explainer) askAgain() {
+	e.known = maps.Clone(e.known) // others read what was returned
+	for key, x := range e.known {
+		x.madeAt = time.Time{}
+		e.known[key] = x
+	}
+}
+
 // old tells whether it is time to ask again.
 func (x *explanation) old(at time.Time) bool {
 	return at.Sub(x.madeAt) >= min(max(explainAgain, x.madeAt.Sub(x.startsAt)), explainSeldom)

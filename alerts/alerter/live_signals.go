@@ -32,7 +32,8 @@ type liveSignals struct {
 	feed  *signals.Feed
 	keep  signals.Keep
 
-	next *filling // holds what rules that are not in force yet need; nil: nothing
+	next  *filling // holds what rules that are not in force yet need; nil: nothing
+	stale bool     // rows that the cache in use counts are gone from the ledger
 }
 
 // filling is a cache that is filled beside the one in use, for that can take longer
@@ -74,9 +75,27 @@ func (l *liveSignals) UpTo() time.Time {
 func (l *liveSignals) prepare(set *rules.Set) {
 	l.abandon()
 	keep := needs(set, l.always)
-	if l.feed != nil && holds(l.keep, keep) {
+	if l.feed != nil && !l.stale && holds(l.keep, keep) {
 		return
 	}
+	l.hold(keep)
+}
+
+// refill lets the next refreshes fill the windows anew, for rows of the ledger are gone.
+func (l *liveSignals) refill() {
+	if l.feed == nil {
+		return // nothing is filled yet
+	}
+	keep := l.keep
+	if l.next != nil {
+		keep = l.next.keep
+	}
+	l.abandon()
+	l.stale = true
+	l.hold(keep)
+}
+
+func (l *liveSignals) hold(keep signals.Keep) {
 	cache := signals.NewCache(keep, l.limits)
 	l.next = &filling{cache: cache, feed: signals.NewFeed(cache), keep: keep, done: make(chan error, 1)}
 }
@@ -149,7 +168,7 @@ func (l *liveSignals) fillBeside(ctx, within context.Context, conn driver.Conn) 
 			_, err = next.feed.Read(within, conn) // what was written meanwhile
 		}
 		if err != nil {
-			l.log.Warn("The windows that new alert rules need could not be filled; it is tried again, and the rules from before go on.", zap.Error(err))
+			l.log.Warn("The windows of alert rules could not be filled anew, for new rules or after a deletion; it is tried again, and those from before go on.", zap.Error(err))
 			return
 		}
 		l.use()
@@ -161,7 +180,7 @@ func (l *liveSignals) fillBeside(ctx, within context.Context, conn driver.Conn) 
 func (l *liveSignals) use() {
 	l.feed, l.keep = l.next.feed, l.next.keep
 	l.cache.Store(l.next.cache)
-	l.next = nil
+	l.next, l.stale = nil, false
 }
 
 func refreshError(err error) error {

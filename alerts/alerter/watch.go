@@ -50,13 +50,14 @@ type watch struct {
 	metrics   *metrics
 	log       *zap.Logger
 
-	restored bool
-	pending  *rules.Set // read from the file, in force once its windows are filled
-	instant  time.Time  // of the last pass, by the store's clock
-	at       time.Time  // of the last pass, by ours
-	keptAt   time.Time  // when the state was kept, by the store's clock
-	troubles troubles
-	leftOff  map[string]time.Time // by rule: when the log last said that it leaves groups off
+	restored  bool
+	pending   *rules.Set // read from the file, in force once its windows are filled
+	instant   time.Time  // of the last pass, by the store's clock
+	at        time.Time  // of the last pass, by ours
+	keptAt    time.Time  // when the state was kept, by the store's clock
+	troubles  troubles
+	deletions deletions
+	leftOff   map[string]time.Time // by rule: when the log last said that it leaves groups off
 
 	mu   sync.Mutex
 	last outcome
@@ -149,6 +150,9 @@ func (w *watch) pass(ctx context.Context, now time.Time) time.Duration {
 		return max(pause, interval/20) // the same second again
 	}
 	w.instant, w.at = instant, now
+	if err == nil {
+		w.followDeletions(read, conn, instant)
+	}
 
 	w.reading.err = err
 	evaluation, err := w.evaluator.Eval(read, instant)
@@ -296,6 +300,9 @@ func (w *watch) restore(ctx context.Context, conn driver.Conn, instant time.Time
 		w.log.Warn("The state of the alerts is taken from the store.", zap.Error(err))
 	}
 	w.archive.transitions = nil // of a try before this one
+	if kept.Transitions, err = w.withoutDeleted(ctx, conn, kept.Transitions); err != nil {
+		return fmt.Errorf("take up the changes of alerts that the store may lack: %w", err)
+	}
 	if err := w.archive.takeUp(ctx, conn, kept.Transitions); err != nil {
 		return fmt.Errorf("take up the changes of alerts that the store may lack: %w", err)
 	}

@@ -139,6 +139,19 @@ func (e *Evaluator) Eval(ctx context.Context, instant time.Time) (Evaluation, er
 	return out, wrapped(read.errors(set))
 }
 
+// Forget drops alerts without a word: no transition says that they ended, and no later
+// evaluation tells them. One that still breaches begins anew.
+func (e *Evaluator) Forget(keys []Key) {
+	e.evaluating.Lock()
+	defer e.evaluating.Unlock()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, key := range keys {
+		delete(e.alerts[key.Rule], key.Group)
+		e.ended = slices.DeleteFunc(e.ended, func(a *alert) bool { return a.rule.Name == key.Rule && a.group == key.Group })
+	}
+}
+
 // readings are all that one evaluation knows from outside.
 type readings struct {
 	samples map[string][]signals.Sample // by Rule.query
