@@ -12,7 +12,6 @@ import (
 	"io/fs"
 	"net"
 	"net/http"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -263,6 +262,23 @@ func inProc(t *testing.T, addr string) string {
 	return fmt.Sprintf("0100007F:%04X", a.Port)
 }
 
+// askHTTP asks over HTTP, as nobody where user is empty.
+func askHTTP(t *testing.T, address, user, password, query string) (status int, answer string) {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+address+"/", strings.NewReader(query))
+	require.NoError(t, err)
+	if user != "" {
+		request.SetBasicAuth(user, password)
+	}
+	request.Close = true
+	response, err := http.DefaultClient.Do(request)
+	require.NoError(t, err)
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	require.NoError(t, err)
+	return response.StatusCode, string(body)
+}
+
 func TestListensOnLoopbackOnlyAndHTTPOnlyWhenAsked(t *testing.T) {
 	e := enginetest.Start(t, engine.Options{})
 	require.Equal(t, []string{inProc(t, e.Addr())}, listening(t, e.Status().PID))
@@ -273,19 +289,7 @@ func TestListensOnLoopbackOnlyAndHTTPOnlyWhenAsked(t *testing.T) {
 	require.ElementsMatch(t, []string{inProc(t, h.Addr()), inProc(t, address.String())}, listening(t, h.Status().PID))
 
 	get := func(user, password string) (int, string) {
-		u := url.URL{Scheme: "http", Host: address.String(), Path: "/", RawQuery: url.Values{"query": {"SELECT 41 + 1"}}.Encode()}
-		req, err := http.NewRequest(http.MethodGet, u.String(), http.NoBody)
-		require.NoError(t, err)
-		if user != "" {
-			req.SetBasicAuth(user, password)
-		}
-		req.Close = true
-		resp, err := http.DefaultClient.Do(req)
-		require.NoError(t, err)
-		defer resp.Body.Close()
-		b, err := io.ReadAll(resp.Body)
-		require.NoError(t, err)
-		return resp.StatusCode, string(b)
+		return askHTTP(t, address.String(), user, password, "SELECT 41 + 1")
 	}
 	code, body := get(engine.User, h.ClientOptions().Auth.Password)
 	require.Equal(t, 200, code, body)
@@ -335,16 +339,7 @@ func TestNoUserReadsFiles(t *testing.T) {
 	owner := e.ClientOptions()
 	exec(t, open(t, owner), "CREATE DATABASE ledger", "CREATE TABLE ledger.rows (n UInt64) ENGINE = MergeTree ORDER BY n", "INSERT INTO ledger.rows VALUES (7)")
 	ask := func(user, password, query string) (int, string) {
-		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, fmt.Sprintf("http://127.0.0.1:%d/", httpPort), strings.NewReader(query))
-		require.NoError(t, err)
-		request.SetBasicAuth(user, password)
-		request.Close = true
-		response, err := http.DefaultClient.Do(request)
-		require.NoError(t, err)
-		defer response.Body.Close()
-		body, err := io.ReadAll(response.Body)
-		require.NoError(t, err)
-		return response.StatusCode, string(body)
+		return askHTTP(t, fmt.Sprintf("127.0.0.1:%d", httpPort), user, password, query)
 	}
 	for user, password := range map[string]string{"grafana": "p", engine.User: owner.Auth.Password} {
 		code, body := ask(user, password, "SELECT n FROM ledger.rows")
