@@ -80,19 +80,22 @@ func (f accountFlags) run(ctx context.Context, env Environment, names []string) 
 	if err != nil {
 		return err
 	}
-	spans, refused, err := readUntil(ctx, env, names, f.fileLimit)
+	read, err := readUntil(ctx, env.Stdin, names, f.fileLimit)
+	for _, name := range read.empty {
+		_, _ = fmt.Fprintf(env.Stderr, "retryledger: %s is empty\n", display(name))
+	}
 	if err != nil {
 		return err
 	}
-	if refused > 0 {
-		_, _ = fmt.Fprintf(env.Stderr, "retryledger: %d spans without a trace id or a span id were left out\n", refused)
+	if read.refused > 0 {
+		_, _ = fmt.Fprintf(env.Stderr, "retryledger: %d spans without a trace id or a span id were left out\n", read.refused)
 	}
 	if f.at == "" {
-		for i := range spans {
-			opts.AtNs = max(opts.AtNs, spans[i].EndNs)
+		for i := range read.spans {
+			opts.AtNs = max(opts.AtNs, read.spans[i].EndNs)
 		}
 	}
-	ledger := answer.Complete(attribution.Account(spans, opts))
+	ledger := answer.Complete(attribution.Account(read.spans, opts))
 	if f.format == "json" {
 		return writeJSON(env.Stdout, ledger)
 	}
@@ -137,42 +140,51 @@ func (f accountFlags) options() (attribution.Options, error) {
 	return opts, nil
 }
 
-// readUntil reads the spans, unless ctx ends first: a pipe may have no writer for ever, and
-// its reader cannot be called back.
-func readUntil(ctx context.Context, env Environment, names []string, limit int64) (spans []schema.Span, refused int, err error) {
-	read := make(chan struct{})
-	var of []schema.Span
-	var left int
-	var failed error
+// input is what files hold.
+type input struct {
+	spans   []schema.Span
+	refused int      // spans without an identity
+	empty   []string // names of files with nothing in them
+}
+
+// readUntil is readSpans, unless ctx ends first: a pipe may have no writer for ever, and
+// its reader cannot be called back. Who is left behind shares nothing with the caller.
+func readUntil(ctx context.Context, stdin io.Reader, names []string, limit int64) (input, error) {
+	type result struct {
+		of  input
+		err error
+	}
+	read := make(chan result, 1)
 	go func() {
-		defer close(read)
-		of, left, failed = readSpans(env, names, limit)
+		of, err := readSpans(stdin, names, limit)
+		read <- result{of, err}
 	}()
 	select {
-	case <-read:
-		return of, left, failed
+	case r := <-read:
+		return r.of, r.err
 	case <-ctx.Done():
-		return nil, 0, fmt.Errorf("read the spans: %w", ctx.Err())
+		return input{}, fmt.Errorf("read the spans: %w", ctx.Err())
 	}
 }
 
-// readSpans reads the rows of all spans in the files, in order.
-func readSpans(env Environment, names []string, limit int64) (spans []schema.Span, refused int, err error) {
+// readSpans reads the rows of all spans in the files, in order. Beside an error it returns
+// what came before.
+func readSpans(stdin io.Reader, names []string, limit int64) (of input, err error) {
 	for _, name := range names {
-		n, err := readFile(env.Stdin, name, limit, func(td ptrace.Traces) error {
+		n, err := readFile(stdin, name, limit, func(td ptrace.Traces) error {
 			rows, left := dialect.Normalise(td, 0)
-			spans = append(spans, rows...)
-			refused += left
+			of.spans = append(of.spans, rows...)
+			of.refused += left
 			return nil
 		})
 		if err != nil {
-			return nil, 0, err
+			return of, err
 		}
 		if n == 0 {
-			_, _ = fmt.Fprintf(env.Stderr, "retryledger: %s is empty\n", display(name))
+			of.empty = append(of.empty, name)
 		}
 	}
-	return spans, refused, nil
+	return of, nil
 }
 
 // readFile reads one file (or standard input) of OTLP requests; its errors name the

@@ -3,6 +3,7 @@ package cli_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -39,7 +40,7 @@ func TestAccountReadsAPipe(t *testing.T) {
 }
 
 // Who waits for a pipe that nobody writes into can be interrupted, and so can who reads a
-// standard input that does not end.
+// standard input that does not end. What is left of the reading says nothing any more.
 func TestAccountOfAPipeIsInterrupted(t *testing.T) {
 	t.Parallel()
 	pipe := filepath.Join(t.TempDir(), "pipe")
@@ -47,21 +48,33 @@ func TestAccountOfAPipeIsInterrupted(t *testing.T) {
 	stdin, endless, err := os.Pipe()
 	require.NoError(t, err)
 	defer func() { require.NoError(t, stdin.Close()) }()
+	said := map[string]*bytes.Buffer{}
 	for _, name := range []string{pipe, "-"} {
 		ctx, interrupt := context.WithCancel(t.Context())
 		timer := time.AfterFunc(50*time.Millisecond, interrupt)
-		var said bytes.Buffer
+		out := new(bytes.Buffer)
+		said[name] = out
 		code := cli.Run(ctx, []string{"account", name}, cli.Environment{
-			Stdin: stdin, Stdout: &said, Stderr: &said, Getenv: func(string) string { return "" }, Now: time.Now, Random: strings.NewReader(""),
+			Stdin: stdin, Stdout: out, Stderr: out, Getenv: func(string) string { return "" }, Now: time.Now, Random: strings.NewReader(""),
 		})
 		timer.Stop()
 		interrupt()
 		assert.Equal(t, 130, code, name)
-		assert.Equal(t, "retryledger: interrupted\n", said.String(), name)
+		assert.Equal(t, "retryledger: interrupted\n", out.String(), name)
 	}
 	// The readers that were left come to their end.
 	w, err := os.OpenFile(pipe, os.O_WRONLY, 0)
 	require.NoError(t, err)
 	require.NoError(t, w.Close())
 	require.NoError(t, endless.Close())
+	require.Eventually(t, func() bool {
+		w, err := os.OpenFile(pipe, os.O_WRONLY|syscall.O_NONBLOCK, 0)
+		if err == nil {
+			_ = w.Close()
+		}
+		return errors.Is(err, syscall.ENXIO) // nobody reads
+	}, time.Minute, time.Millisecond)
+	for name, out := range said {
+		assert.Equal(t, "retryledger: interrupted\n", out.String(), name)
+	}
 }
