@@ -15,6 +15,9 @@ func (t *tree) adoptOrphans(all []node) {
 	var open []*node // steps that have not ended, in time's order
 	for i := range all {
 		n := &all[i]
+		if n.folded {
+			continue
+		}
 		if n.orphan && n.parent == nil && n.Dialect != "plain" && n.task == nil && n.Step == "" && !n.GraphRoot && !n.Heartbeat && !n.ContractSpan {
 			kept := open[:0]
 			for _, s := range open {

@@ -27,6 +27,7 @@ type node struct {
 	orphan   bool  // it names a parent that never came
 	at, past int32 // its place in the order of the tree, and that after the last span below it
 	reached  bool  // it hangs below a root
+	folded   bool  // a second view of what another span stands for: it hangs nowhere
 	lost     bool  // it lies in an attempt that did not contribute to a success
 
 	retriesBelow   [2]int32 // charges at or below it in its execution, of the layers transport and call
@@ -73,6 +74,8 @@ type tree struct {
 	nodes   []*node // parents before children
 	roots   []*node // by time
 	orphans int
+	folded  int // second views
+	twins   []twins
 	slack   int64
 	tasks   taskIndex
 	facts   runFacts
@@ -99,6 +102,9 @@ func plant(list spanList, traces int, opts Options) *tree {
 		t.facts.gather(s)
 		if s.TaskKey != "" {
 			all[i].task = t.tasks.of(s.TraceID, s.TaskKey)
+			if s.NodeRun == schema.FlagYes {
+				t.noteNodeRun(&all[i])
+			}
 		}
 		if parent := list.parents[i]; parent >= 0 {
 			children[parent]++
@@ -124,6 +130,7 @@ func plant(list spanList, traces int, opts Options) *tree {
 	}
 	t.all = all
 	t.cutCycles()
+	t.foldSecondViews()
 	for _, r := range t.roots {
 		if r.orphan {
 			t.orphans++
@@ -171,7 +178,7 @@ func (t *tree) cutCycles() {
 	for i := range all {
 		all[i].reached = false
 	}
-	reached := 0
+	reached := t.folded
 	var stack []*node
 	mark := func(from *node) {
 		stack = append(stack[:0], from)
@@ -192,7 +199,7 @@ func (t *tree) cutCycles() {
 		return
 	}
 	for i := range all {
-		if n := &all[i]; !n.reached {
+		if n := &all[i]; !n.reached && !n.folded {
 			n.parent.children = slices.DeleteFunc(n.parent.children, func(c *node) bool { return c == n })
 			n.parent, n.orphan = nil, true
 			t.roots = append(t.roots, n)
