@@ -76,7 +76,10 @@ func (a *account) chargeStep(list []*execution) {
 		e.ordinal = max(1, e.attempt)
 		var p *execution // the attempt of its task before it
 		if e.task != nil {
-			p = tasks.noted(e.task.anywhere)
+			// A delivery goes on from its own attempt, whatever another does at the same time.
+			if p = tasks.notedHere(e.task); p == nil {
+				p = tasks.noted(e.task.anywhere)
+			}
 		}
 		switch {
 		case p != nil:
@@ -93,6 +96,7 @@ func (a *account) chargeStep(list []*execution) {
 		}
 		if e.task != nil {
 			tasks.note(e.task.anywhere, e)
+			tasks.noteHere(e.task, e)
 		}
 		open.add(e)
 	}

@@ -20,6 +20,8 @@ type task struct {
 	unseen     *execution // known by its children only
 	noted      *execution // by the stage that called begin last, if it is of that round
 	round      int32
+	roundHere  int32
+	notedHere  *execution // the same, of its trace alone
 }
 
 // name is the task's id, "" without one.
@@ -113,6 +115,18 @@ func (x *taskIndex) noted(t *task) *execution {
 		return nil
 	}
 	return t.noted
+}
+
+// noteHere keeps an execution with a task of its trace until the next begin, beside what
+// note keeps.
+func (x *taskIndex) noteHere(t *task, e *execution) { t.notedHere, t.roundHere = e, x.round }
+
+// notedHere is the execution kept by noteHere, nil if none was since begin.
+func (x *taskIndex) notedHere(t *task) *execution {
+	if t.roundHere != x.round {
+		return nil
+	}
+	return t.notedHere
 }
 
 // hold notes the executions of every task, in time's order.

@@ -32,7 +32,7 @@ type warning struct {
 
 // warn says what is suspicious about the run, in the order in which it happened.
 func (a *account) warn() []string {
-	found := append(a.hollowSuccesses(), a.stagnation()...)
+	found := slices.Concat(a.hollowSuccesses(), a.stagnation(), a.atOnce())
 	slices.SortFunc(found, func(x, y warning) int {
 		return cmp.Or(cmp.Compare(x.atNs, y.atNs), strings.Compare(x.text, y.text))
 	})
@@ -172,6 +172,41 @@ func (a *account) stagnation() []warning {
 		}
 	}
 	return out
+}
+
+// atOnce counts the tasks that several traces of the run show at the same time. Work that
+// is delivered twice at once is executed and paid twice; a callback handler that is
+// registered twice, and begins a trace of its own each time, looks the same.
+func (a *account) atOnce() []warning {
+	if len(a.group.traces) < 2 {
+		return nil
+	}
+	var at int64
+	count := 0
+	found := make(map[*task]bool)
+	tasks := &a.tree.tasks
+	tasks.begin()
+	for _, e := range a.executions { // in time's order
+		if e.task == nil || e.node == nil {
+			continue
+		}
+		task := e.task.anywhere
+		last := tasks.noted(task)
+		if last != nil && a.delivered(e, last) && !e.startsAfter(last, a.tree.slack) && !found[task] {
+			found[task] = true
+			if count == 0 {
+				at = e.start
+			}
+			count++
+		}
+		if last == nil || last.end < e.end {
+			tasks.note(task, e)
+		}
+	}
+	if count == 0 {
+		return nil
+	}
+	return []warning{{at, plural(count, "task is", "tasks are") + " shown in several traces at the same time, and count in each: the run was delivered twice at once, or a callback handler is registered twice"}}
 }
 
 func plural(n int, one, many string) string {
