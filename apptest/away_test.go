@@ -42,13 +42,13 @@ type patient struct {
 	metrics string // address
 }
 
-func newPatient(t *testing.T, engineDisk func(folder string)) *patient {
+func newPatient(t *testing.T, engineDisk func(folder string), environment ...string) *patient {
 	t.Helper()
 	folder := t.TempDir()
 	if engineDisk != nil {
 		engineDisk(filepath.Join(folder, "engine"))
 	}
-	c, err := newCluster(t.Context(), folder, porttest.Free(t, 9), newDisk)
+	c, err := newCluster(t.Context(), folder, porttest.Free(t, 9), newDisk, environment...)
 	require.NoError(t, err)
 	t.Cleanup(c.close)
 	ports := porttest.Free(t, 2)

@@ -37,8 +37,8 @@ type node struct {
 }
 
 // newCluster starts everything in an empty folder. ports are nine free addresses, journals
-// makes the disk of a journal.
-func newCluster(ctx context.Context, folder string, ports []string, journals func(folder string) (*disk, error)) (_ *cluster, err error) {
+// makes the disk of a journal, environment is what the engine has besides its data folder.
+func newCluster(ctx context.Context, folder string, ports []string, journals func(folder string) (*disk, error), environment ...string) (_ *cluster, err error) {
 	c := &cluster{folder: folder, address: ports[0]}
 	defer func() {
 		if err != nil {
@@ -49,7 +49,7 @@ func newCluster(ctx context.Context, folder string, ports []string, journals fun
 	c.engine = &process{
 		name: "engine", ready: "listens at " + c.address,
 		args: []string{"engine", "--data-dir", engineData, "--listen", c.address, "--memory-limit", "1GiB"},
-		env:  []string{"RETRYLEDGER_DATA_DIR=" + engineData},
+		env:  append([]string{"RETRYLEDGER_DATA_DIR=" + engineData}, environment...),
 	}
 	if err := c.engine.start(ctx); err != nil {
 		return nil, err
