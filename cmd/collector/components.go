@@ -68,8 +68,8 @@ func factories(built modules, stdout io.Writer) (otelcol.Factories, error) {
 		{otlphttpexporter.NewFactory(), coreModule + "exporter/otlphttpexporter"},
 	})
 	f.Extensions, f.ExtensionModules, errs[3] = register(built, []registered[extension.Factory]{
-		{basicauthextension.NewFactory(), contribModule + "extension/basicauthextension"},
-		{bearertokenauthextension.NewFactory(), contribModule + "extension/bearertokenauthextension"},
+		{admission.TellRefusals(basicauthextension.NewFactory()), contribModule + "extension/basicauthextension"},
+		{admission.TellRefusals(bearertokenauthextension.NewFactory()), contribModule + "extension/bearertokenauthextension"},
 		{healthcheckextension.NewFactory(), contribModule + "extension/healthcheckextension"},
 		{admission.NewFactory(), ownPath + "/ingest/admission"},
 		{ledgerstore.NewFactory(), ownPath + "/internal/ledgerstore"},
