@@ -15,7 +15,7 @@ func (t *tree) adoptOrphans(all []node) {
 	var open []*node // steps that have not ended, in time's order
 	for i := range all {
 		n := &all[i]
-		if n.folded {
+		if n.twin != nil {
 			continue
 		}
 		if n.orphan && n.parent == nil && n.Dialect != "plain" && n.task == nil && n.Step == "" && !n.GraphRoot && !n.Heartbeat && !n.ContractSpan {

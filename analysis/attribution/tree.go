@@ -27,7 +27,6 @@ type node struct {
 	orphan   bool  // it names a parent that never came
 	at, past int32 // its place in the order of the tree, and that after the last span below it
 	reached  bool  // it hangs below a root
-	folded   bool  // a second view of what another span stands for: it hangs nowhere
 	lost     bool  // it lies in an attempt that did not contribute to a success
 
 	retriesBelow   [2]int32 // charges at or below it in its execution, of the layers transport and call
@@ -35,6 +34,7 @@ type node struct {
 
 	base      string     // the name without its numbers
 	stated    int32      // the attempt's ordinal as the span states it of itself, 0 if it does not
+	twin      *node      // the other view of it, which stands for it: it hangs nowhere itself
 	home      *execution // the execution that this span is, or hangs directly below
 	exec      *execution // the innermost execution that this span is or lies in
 	shadow    bool       // another instrumentation shows the same
@@ -199,7 +199,7 @@ func (t *tree) cutCycles() {
 		return
 	}
 	for i := range all {
-		if n := &all[i]; !n.reached && !n.folded {
+		if n := &all[i]; !n.reached && n.twin == nil {
 			n.parent.children = slices.DeleteFunc(n.parent.children, func(c *node) bool { return c == n })
 			n.parent, n.orphan = nil, true
 			t.roots = append(t.roots, n)

@@ -57,7 +57,10 @@ func (t *tree) foldSecondViews() {
 	// Of several views each hangs in the one before: the innermost first.
 	slices.SortFunc(graphs, func(p, q twins) int { return compareNodes(q.second, p.second) })
 	for _, p := range slices.Concat(graphs, runs) {
-		if p.first.folded || p.second.folded {
+		for p.first.twin != nil {
+			p.first = p.first.twin
+		}
+		if p.second.twin != nil || p.first == p.second {
 			continue
 		}
 		if parent := p.second.parent; parent != p.first {
@@ -87,7 +90,7 @@ func (t *tree) fold(views twins) {
 		stack = stack[:len(stack)-1]
 		first := slices.DeleteFunc(p.first.children, func(c *node) bool { return c == p.second })
 		second := p.second.children
-		p.second.folded, p.second.parent, p.second.children, p.second.orphan = true, nil, nil, false
+		p.second.twin, p.second.parent, p.second.children, p.second.orphan = p.first, nil, nil, false
 		t.folded++
 
 		seen := pairViews(first, second)

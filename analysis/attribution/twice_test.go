@@ -165,6 +165,25 @@ func TestEqualWorkIsNoSecondView(t *testing.T) {
 	}
 }
 
+// By a clock with a coarse grain all views begin at once.
+func TestViewsThatBeginAtOnceAreOne(t *testing.T) {
+	var spans []sent
+	for view := range 4 {
+		id := 10 * view
+		spans = append(spans,
+			sent{id: id, parent: id - 10, name: "LangGraph", to: 100, attrs: lf("span", "", "", "")},
+			sent{id: id + 1, parent: id, name: "vote", to: 90, attrs: lf("span", "vote", "vote:t1", `["graph:step:1"]`)},
+			vote(id+2, id+1, 0, 80),
+			sent{id: id + 3, parent: id, name: "sum", from: 90, to: 95, attrs: lf("span", "sum", "sum:t2", `["graph:step:2"]`)})
+	}
+	spans[0].parent = -1
+	run := runOf(t, scopeLangfuse, spans...)
+	s := theStep(t, run, "vote")
+	assert.Equal(t, 1, s.Executions)
+	assert.Equal(t, int64(120), s.Tokens.Input)
+	assert.Equal(t, 1, theStep(t, run, "sum").Executions)
+}
+
 // A view by another process is none: what two workers do counts for each.
 func TestTwoWorkersAreNoTwoViews(t *testing.T) {
 	spans := append(voting(vote(2, 1, 10, 510)),
