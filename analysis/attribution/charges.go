@@ -79,6 +79,8 @@ func (a *account) chargeStep(list []*execution) {
 			// A delivery goes on from its own attempt, whatever another does at the same time.
 			if p = tasks.notedHere(e.task); p == nil {
 				p = tasks.noted(e.task.anywhere)
+			} else if other := p.next; other != nil && other.prev == p && other.trace != e.trace {
+				other.prev, other.charge, other.evidence = nil, "", "" // a visit beside p, which goes on
 			}
 		}
 		switch {

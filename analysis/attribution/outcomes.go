@@ -257,12 +257,20 @@ func (a *account) stepOutcome(visits []visit) Outcome {
 	worst := last.outcome()
 	for i := range visits[:len(visits)-1] {
 		v := &visits[i]
+		if a.deliveredTask(last.executions[0], v.executions[0]) {
+			continue // one task again, and no branch beside it
+		}
 		sideBySide := v.last().end > last.start()+a.tree.slack || a.fannedOut(last.executions[0], v.executions[0])
 		if sideBySide && slices.Index(worstFirst, v.outcome()) < slices.Index(worstFirst, worst) {
 			worst = v.outcome()
 		}
 	}
 	return worst
+}
+
+// deliveredTask tells whether two executions are of one task, in two deliveries.
+func (a *account) deliveredTask(e, p *execution) bool {
+	return e.task != nil && p.task != nil && e.task.anywhere == p.task.anywhere && a.delivered(e, p)
 }
 
 // outcome of a call operation.

@@ -14,8 +14,8 @@ type task struct {
 	key      string
 	anywhere *task // the task of the same key in the trace that had it first: itself, or another's
 
-	nodeRun    *node        // the last that says of itself that it is a node's run
-	executions []*execution // those that are known, as hold was told
+	nodeRuns   [maxViews - 1]*node // the last that say of themselves that they are a node's runs
+	executions []*execution        // those that are known, as hold was told
 	own        [1]*execution
 	unseen     *execution // known by its children only
 	noted      *execution // by the stage that called begin last, if it is of that round

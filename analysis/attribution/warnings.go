@@ -174,39 +174,61 @@ func (a *account) stagnation() []warning {
 	return out
 }
 
-// atOnce counts the tasks that several traces of the run show at the same time. Work that
-// is delivered twice at once is executed and paid twice; a callback handler that is
-// registered twice, and begins a trace of its own each time, looks the same.
+// atOnce counts the tasks that are shown twice at the same time, in two traces or in two
+// runs of a graph. A run that is delivered twice at once, or resumed or forked while it
+// runs, is executed and paid twice; a callback handler that is registered twice looks the
+// same where nothing tells that both show one thing.
 func (a *account) atOnce() []warning {
-	if len(a.group.traces) < 2 {
-		return nil
-	}
 	var at int64
 	count := 0
-	found := make(map[*task]bool)
+	var found map[*task]bool
 	tasks := &a.tree.tasks
 	tasks.begin()
 	for _, e := range a.executions { // in time's order
 		if e.task == nil || e.node == nil {
 			continue
 		}
-		task := e.task.anywhere
-		last := tasks.noted(task)
-		if last != nil && a.delivered(e, last) && !e.startsAfter(last, a.tree.slack) && !found[task] {
-			found[task] = true
+		key := e.task.anywhere
+		last := tasks.noted(key)
+		if last != nil && a.apart(e, last) && beside(e, last, a.tree.slack) && !found[key] {
+			if found == nil {
+				found = make(map[*task]bool)
+			}
+			found[key] = true
 			if count == 0 {
 				at = e.start
 			}
 			count++
 		}
 		if last == nil || last.end < e.end {
-			tasks.note(task, e)
+			tasks.note(key, e)
 		}
 	}
 	if count == 0 {
 		return nil
 	}
-	return []warning{{at, plural(count, "task is", "tasks are") + " shown in several traces at the same time, and count in each: the run was delivered twice at once, or a callback handler is registered twice"}}
+	return []warning{{at, plural(count, "task is shown twice at the same time, and counts", "tasks are shown twice at the same time, and count") +
+		" twice: the run was delivered, resumed or forked while it was running, or a callback handler is registered twice"}}
+}
+
+// apart tells whether two executions of a task are of two deliveries, or of two runs of
+// a graph.
+func (a *account) apart(e, other *execution) bool {
+	if e.trace != other.trace {
+		return a.delivered(e, other)
+	}
+	return e.node.NodeRun == schema.FlagYes && other.node.NodeRun == schema.FlagYes && e.node.parent != other.node.parent && e.node.Scope == other.node.Scope
+}
+
+// beside tells whether two executions overlap for half of the shorter one at least: the
+// clocks of two workers are never equal, and some cut the beginning to milliseconds.
+func beside(e, other *execution, slack int64) bool {
+	const wholeMs = 1_000_000
+	if e.trace == other.trace && e.start%wholeMs != 0 {
+		slack = 0
+	}
+	shared := min(e.end, other.end) - max(e.start, other.start)
+	return shared > slack && shared >= min(e.end-e.start, other.end-other.start)/2
 }
 
 func plural(n int, one, many string) string {
