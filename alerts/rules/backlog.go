@@ -25,9 +25,11 @@ func (b *backlog) note(lag time.Duration, c circumstance) {
 	}
 }
 
-// goesDown tells whether what is left of the backlog may yet be worked off: the ledger
-// was never within window since it began, has come nearer within the last window, and
-// did not take longer than backlogWindows of them.
+// goesDown tells whether what is left of the backlog may yet be worked off: evaluations
+// began less than a window ago, for the ledger comes nearer in strides; or it was never
+// within window since, has come nearer within the last window, and did not take longer
+// than backlogWindows of them.
 func (b *backlog) goesDown(window time.Duration, at int64) bool {
-	return b.lowest > window && at-b.lowestAt < int64(window) && at-b.began < backlogWindows*int64(window)
+	since := at - b.began
+	return since < int64(window) || b.lowest > window && at-b.lowestAt < int64(window) && since < backlogWindows*int64(window)
 }
