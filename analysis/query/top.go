@@ -2,8 +2,10 @@ package query
 
 import (
 	"context"
+	"errors"
 
 	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
+	"github.com/ClickHouse/clickhouse-go/v2/lib/proto"
 
 	"github.com/retryledger/retryledger/analysis/answer"
 	"github.com/retryledger/retryledger/analysis/attribution"
@@ -19,17 +21,20 @@ const ofOneRun = `cityHash64(service, environment, run_id)`
 // of the three took twice as long. A run whose account is out of reach shows the
 // layers in which repeats are charged.
 const topStatement = `
-SELECT service, step, count() AS runs, countIf(over) AS over_budget,
-    sumIf(transport, bitTest(shows, 0)), countIf(bitTest(shows, 0)),
-    sumIf(call, bitTest(shows, 1)), countIf(bitTest(shows, 1)),
-    sumIf(node, bitTest(shows, 2)), countIf(bitTest(shows, 2)),
-    sumIf(orchestrator, bitTest(shows, 3)), countIf(bitTest(shows, 3)),
-    sumIf(worker, bitTest(shows, 4)), countIf(bitTest(shows, 4)),
-    sum(executions), sum(visits), sum(operations), sum(fallback_operations),
-    sum(calls), sum(calls_failed), sum(tool_calls), sum(http_calls), sum(fallbacks),
-    sum(input), sum(output), sum(unknown),
-    sum(wasted_input), sum(wasted_output), sum(wasted_unknown), sum(wasted_cost), sum(wasted_costs_known),
-    sum(wasted_time_ms), sum(wasted_wait_ms)
+SELECT 'step' AS part, service, step, '' AS label,
+    arrayMap(n -> toInt64(n), [
+        count(), countIf(over),
+        sumIf(transport, bitTest(shows, 0)), countIf(bitTest(shows, 0)),
+        sumIf(call, bitTest(shows, 1)), countIf(bitTest(shows, 1)),
+        sumIf(node, bitTest(shows, 2)), countIf(bitTest(shows, 2)),
+        sumIf(orchestrator, bitTest(shows, 3)), countIf(bitTest(shows, 3)),
+        sumIf(worker, bitTest(shows, 4)), countIf(bitTest(shows, 4)),
+        sum(executions), sum(visits), sum(operations), sum(fallback_operations),
+        sum(calls), sum(calls_failed), sum(tool_calls), sum(http_calls), sum(fallbacks), sum(unknown),
+        sum(wasted_unknown), sum(wasted_costs_known),
+        toUInt64(sum(input)), toUInt64(sum(output)), toUInt64(sum(wasted_input)), toUInt64(sum(wasted_output))
+    ]) AS counts,
+    [toFloat64(sum(wasted_cost)), toFloat64(sum(wasted_time_ms)), toFloat64(sum(wasted_wait_ms))] AS sums
 FROM (
     SELECT step, any(service) AS service,
         countIf(charge = 'transport') AS transport,
@@ -84,11 +89,12 @@ GROUP BY service, step`
 // completionStatement counts the runs that have an attempt in the window, and how many
 // of them are of a sampled source.
 var completionStatement = `
-SELECT completion, uniqExact(` + ofOneRun + `),
-    uniqExactIf(` + ofOneRun + `, ` + ofOneRun + ` IN (
+SELECT 'completion', '', '', completion,
+    [toInt64(uniqExact(` + ofOneRun + `)), toInt64(uniqExactIf(` + ofOneRun + `, ` + ofOneRun + ` IN (
         SELECT ` + ofOneRun + `
         FROM ` + schema.Narrow("runs", "service", "environment", "run_id", "sampled", "trace_end_ns") + `
-        WHERE sampled AND ` + ofAccounts + `))
+        WHERE sampled AND ` + ofAccounts + `)))],
+    CAST([], 'Array(Float64)')
 FROM attempts
 WHERE ` + inWindow + `
 GROUP BY completion`
@@ -101,6 +107,8 @@ const errorStatement = `
 WITH
     (from, executions, parents) -> arrayFold(
         (up, level) -> if(up < 0 OR executions[up + 1] = 1, up, parents[up + 1]), range(16), from) AS owner
+SELECT 'error', of_service, step, class, [toInt64(status), toInt64(n)], CAST([], 'Array(Float64)')
+FROM (
 SELECT of_service, cause.step AS step, cause.class AS class, cause.status AS status, count() AS n
 FROM (
     SELECT any(service) AS of_service,
@@ -123,52 +131,26 @@ ARRAY JOIN arrayFilter(f -> f.counts = 1 AND f.step != '',
     arrayConcat(calls, arrayFilter(f -> f.execution = 1 AND NOT has(explained, f.number), failures))) AS cause
 GROUP BY of_service, step, class, status
 ORDER BY n DESC, class, status
-LIMIT {max_errors:UInt64} BY of_service, step`
+LIMIT {max_errors:UInt64} BY of_service, step
+)`
+
+// answerStatements ask all at once: within one statement every part sees the store at the
+// same moment, so that the numbers of one answer agree while spans come. Where the
+// store's memory does not suffice for that, one after the other.
+var answerStatements = [][]string{
+	{topStatement + "\nUNION ALL\n" + completionStatement + "\nUNION ALL\n" + errorStatement},
+	{topStatement, completionStatement, errorStatement},
+}
 
 type stepKey struct{ service, step string }
 
 // Top answers which steps eat the retry budget.
-func (a Asker) Top(ctx context.Context, f answer.Filter) (answer.Top, error) {
-	top := answer.NewTop(f)
-	steps := map[stepKey]int{}
-	err := a.read(ctx, "the steps by retry consumption", topStatement, parameters(f, nil), func(rows driver.Rows) error {
-		step, err := scanTopStep(rows)
-		steps[stepKey{step.Service, step.Step}] = len(top.Steps)
-		top.Steps = append(top.Steps, step)
-		return err
-	})
-	if err != nil {
-		return answer.Top{}, err
-	}
-	err = a.read(ctx, "the completion of runs", completionStatement, parameters(f, nil), func(rows driver.Rows) error {
-		var completion string
-		var n, sampled uint64
-		if err := rows.Scan(&completion, &n, &sampled); err != nil {
-			return err //nolint:wrapcheck // read wraps it
+func (a Asker) Top(ctx context.Context, f answer.Filter) (top answer.Top, err error) {
+	for _, statements := range answerStatements {
+		if top, err = a.top(ctx, f, statements); !needsMemory(err) {
+			break
 		}
-		top.Completion[completion] = int(n)
-		top.Runs += int(n)
-		top.SampledRuns += int(sampled)
-		return nil
-	})
-	if err != nil {
-		return answer.Top{}, err
 	}
-	err = a.read(ctx, "the errors of steps", errorStatement,
-		parameters(f, map[string]any{"max_errors": uint64(answer.MaxErrors)}), func(rows driver.Rows) error {
-			var key stepKey
-			var cause attribution.ErrorCount
-			var status int64
-			var n uint64
-			if err := rows.Scan(&key.service, &key.step, &cause.Class, &status, &n); err != nil {
-				return err //nolint:wrapcheck // read wraps it
-			}
-			cause.HTTPStatus, cause.Count = int(status), int(n)
-			if i, ok := steps[key]; ok {
-				top.Steps[i].Errors = append(top.Steps[i].Errors, cause)
-			}
-			return nil
-		})
 	if err != nil {
 		return answer.Top{}, err
 	}
@@ -176,32 +158,73 @@ func (a Asker) Top(ctx context.Context, f answer.Filter) (answer.Top, error) {
 	return top, nil
 }
 
-func scanTopStep(rows driver.Rows) (answer.TopStep, error) {
-	var step answer.TopStep
-	var runs, over, costsKnown uint64
+func needsMemory(err error) bool {
+	var exception *proto.Exception
+	return errors.As(err, &exception) && exception.Code == codeMemoryLimit
+}
+
+func (a Asker) top(ctx context.Context, f answer.Filter, statements []string) (answer.Top, error) {
+	top := answer.NewTop(f)
+	errorsOf := map[stepKey][]attribution.ErrorCount{}
+	bound := parameters(f, map[string]any{"max_errors": uint64(answer.MaxErrors)})
+	for _, statement := range statements {
+		err := a.read(ctx, "the steps by retry consumption", statement, bound, func(rows driver.Rows) error {
+			var part, label string
+			var key stepKey
+			var counts []int64
+			var sums []float64
+			if err := rows.Scan(&part, &key.service, &key.step, &label, &counts, &sums); err != nil {
+				return err //nolint:wrapcheck // read wraps it
+			}
+			switch part {
+			case "step":
+				top.Steps = append(top.Steps, topStep(key, counts, sums))
+			case "completion":
+				top.Completion[label] = int(counts[0])
+				top.Runs += int(counts[0])
+				top.SampledRuns += int(counts[1])
+			case "error":
+				errorsOf[key] = append(errorsOf[key], attribution.ErrorCount{Class: label, HTTPStatus: int(counts[0]), Count: int(counts[1])})
+			}
+			return nil
+		})
+		if err != nil {
+			return answer.Top{}, err
+		}
+	}
+	for i := range top.Steps {
+		step := &top.Steps[i]
+		step.Errors = append(step.Errors, errorsOf[stepKey{step.Service, step.Step}]...)
+	}
+	return top, nil
+}
+
+// topStep is one row of topStatement.
+func topStep(key stepKey, counts []int64, sums []float64) answer.TopStep {
+	step := answer.TopStep{Service: key.service, Step: key.step}
 	var retries, seen [5]uint64
-	var executions, visits, operations, fallbackOperations, calls, failed, tools, sends, fallbacks, unknown, wastedUnknown uint64
-	var cost float64
-	err := rows.Scan(&step.Service, &step.Step, &runs, &over,
-		&retries[0], &seen[0], &retries[1], &seen[1], &retries[2], &seen[2], &retries[3], &seen[3], &retries[4], &seen[4],
-		&executions, &visits, &operations, &fallbackOperations, &calls, &failed, &tools, &sends, &fallbacks,
-		&step.Tokens.Input, &step.Tokens.Output, &unknown,
-		&step.Wasted.Input, &step.Wasted.Output, &wastedUnknown, &cost, &costsKnown,
-		&step.Wasted.TimeMs, &step.Wasted.WaitMs)
-	if err != nil {
-		return step, err //nolint:wrapcheck // read wraps it
+	next := func() (n int64) {
+		n, counts = counts[0], counts[1:]
+		return n
 	}
-	for to, from := range map[*int]uint64{
-		&step.Runs: runs, &step.RunsOverBudget: over, &step.Executions: executions, &step.Visits: visits,
-		&step.Operations: operations, &step.FallbackOperations: fallbackOperations, &step.Calls: calls, &step.CallsFailed: failed,
-		&step.ToolCalls: tools, &step.HTTPCalls: sends, &step.Fallbacks: fallbacks,
-		&step.Tokens.UnknownCalls: unknown, &step.Wasted.UnknownCalls: wastedUnknown,
+	step.Runs, step.RunsOverBudget = int(next()), int(next())
+	for i := range retries {
+		retries[i], seen[i] = uint64(next()), uint64(next())
+	}
+	for _, to := range []*int{
+		&step.Executions, &step.Visits, &step.Operations, &step.FallbackOperations,
+		&step.Calls, &step.CallsFailed, &step.ToolCalls, &step.HTTPCalls, &step.Fallbacks, &step.Tokens.UnknownCalls,
+		&step.Wasted.UnknownCalls,
 	} {
-		*to = int(from)
+		*to = int(next())
 	}
-	if costsKnown > 0 {
-		step.Wasted.CostUSD = &cost
+	if costsKnown := next(); costsKnown > 0 {
+		step.Wasted.CostUSD = &sums[0]
 	}
+	for _, to := range []*int64{&step.Tokens.Input, &step.Tokens.Output, &step.Wasted.Input, &step.Wasted.Output} {
+		*to = next()
+	}
+	step.Wasted.TimeMs, step.Wasted.WaitMs = sums[1], sums[2]
 	step.SetRetries(retries, seen)
-	return step, nil
+	return step
 }
