@@ -173,12 +173,12 @@ func TestBacklogOfAStart(t *testing.T) {
 		lag  func(n int) int // seconds, by the second
 		want []string
 	}{
-		"goes down":         {func(n int) int { return max(0, 900-3*n) }, nil},
-		"stands still":      {func(int) int { return 900 }, []string{"60 behind fires"}},
-		"grows":             {func(n int) int { return 900 + n }, []string{"60 behind fires"}},
-		"stops going down":  {func(n int) int { return max(600, 900-3*n) }, []string{"160 behind fires"}},
-		"takes too long":    {func(n int) int { return 2000 - n }, []string{"600 behind fires"}},
-		"grows after it":    {func(n int) int { return max(120-3*n, n-100) }, []string{"161 behind fires"}},
+		"goes down":        {func(n int) int { return max(0, 900-3*n) }, nil},
+		"stands still":     {func(int) int { return 900 }, []string{"60 behind fires"}},
+		"grows":            {func(n int) int { return 900 + n }, []string{"60 behind fires"}},
+		"stops going down": {func(n int) int { return max(600, 900-3*n) }, []string{"160 behind fires"}},
+		"takes too long":   {func(n int) int { return 2000 - n }, []string{"600 behind fires"}},
+		"grows after it":   {func(n int) int { return max(120-3*n, n-100) }, []string{"161 behind fires"}},
 		"comes in strides": {func(n int) int {
 			if n < 58 {
 				return 41 + n
@@ -186,7 +186,7 @@ func TestBacklogOfAStart(t *testing.T) {
 			return 0
 		}, nil},
 		"a short one that stands": {func(n int) int { return 41 + n }, []string{"60 behind fires"}},
-		"after a short one": {func(n int) int { return max(50-n, n-100) }, []string{"161 behind fires"}},
+		"after a short one":       {func(n int) int { return max(50-n, n-100) }, []string{"161 behind fires"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
