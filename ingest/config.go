@@ -3,10 +3,13 @@ package ingest
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/confmap"
+
+	"github.com/retryledger/retryledger/ingest/dialect"
 )
 
 // Config is the configuration of the exporter `retryledger`.
@@ -17,6 +20,10 @@ type Config struct {
 	// MaxStepNames is how many names the steps of one service may have at a time, and
 	// its spans as many. Further ones are kept as "(other)".
 	MaxStepNames int `mapstructure:"max_step_names"`
+
+	// OutputTests say which outputs tell that a step failed whose span ended well. The
+	// first that fits a step counts; of steps that none fits the built-in tests do.
+	OutputTests []dialect.OutputTests `mapstructure:"output_tests"`
 
 	Journal     JournalConfig     `mapstructure:"journal"`
 	Writer      WriterConfig      `mapstructure:"writer"`
@@ -113,5 +120,12 @@ func (c *Config) Validate() error {
 	wrong(w.RetryMaxInterval < w.RetryInitialInterval, "writer::retry_max_interval is %s and must be at least writer::retry_initial_interval, which is %s", w.RetryMaxInterval, w.RetryInitialInterval)
 	wrong(w.ShutdownTimeout < 0, "writer::shutdown_timeout is %s and must not be negative", w.ShutdownTimeout)
 	wrong(c.DeadLetters.MaxSizeMiB < 1 || c.DeadLetters.MaxSizeMiB > 1<<20, "dead_letters::max_size_mib is %d and must be from 1 to %d", c.DeadLetters.MaxSizeMiB, 1<<20)
+	for i, set := range c.OutputTests {
+		wrong(set.Tests == nil, "output_tests::%d has no tests: write those that replace the built-in ones, or [] if no output tells a failure", i)
+		for k, test := range set.Tests {
+			wrong(test.Key == "" && len(test.Is) == 0, "output_tests::%d::tests::%d names neither a key nor, under is, the texts that the whole output may be", i, k)
+			wrong(slices.Contains(test.Is, ""), "output_tests::%d::tests::%d has an empty text under is", i, k)
+		}
+	}
 	return errors.Join(errs...)
 }

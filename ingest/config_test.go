@@ -12,6 +12,8 @@ import (
 	"go.opentelemetry.io/collector/component/componenttest"
 	"go.opentelemetry.io/collector/confmap"
 	"go.opentelemetry.io/collector/confmap/confmaptest"
+
+	"github.com/retryledger/retryledger/ingest/dialect"
 )
 
 // mistakes says for each file what the sentence must contain: the setting, and
@@ -33,6 +35,9 @@ var mistakes = map[string][]string{
 	"bad_retry_initial_interval":            {"writer::retry_initial_interval is 0s", "above 0s"},
 	"bad_retry_max_interval":                {"writer::retry_max_interval is 10s", "which is 30s"},
 	"bad_shutdown_timeout":                  {"writer::shutdown_timeout is -1s", "not be negative"},
+	"bad_output_tests_missing":              {"output_tests::0 has no tests", "[] if no output"},
+	"bad_output_test_of_nothing":            {"output_tests::0::tests::0 names neither a key", "under is"},
+	"bad_output_test_empty_text":            {"output_tests::0::tests::0 has an empty text"},
 	"bad_dead_letters":                      {"dead_letters::max_size_mib is 0", "from 1"},
 }
 
@@ -75,6 +80,10 @@ func TestConfigOfEveryKey(t *testing.T) {
 		Writer: WriterConfig{BatchRows: 5000, FlushInterval: 100 * time.Millisecond, InsertTimeout: 30 * time.Second,
 			RetryInitialInterval: time.Second, RetryMaxInterval: time.Minute, ShutdownTimeout: 10 * time.Second},
 		DeadLetters: DeadLettersConfig{MaxSizeMiB: 8},
+		OutputTests: []dialect.OutputTests{
+			{Service: "checkout", Step: "resolve", Tests: []dialect.OutputTest{{Key: "err"}, {Key: "outcome", Is: []string{"gave_up"}}, {Is: []string{"sorry"}}}},
+			{Step: "rank", Tests: []dialect.OutputTest{}},
+		},
 	}, config)
 	require.NoError(t, componenttest.CheckConfigStruct(config))
 }

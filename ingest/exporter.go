@@ -76,7 +76,7 @@ func newExporter(set exporter.Settings, cfg *Config) (*ledgerExporter, error) {
 	}
 	return &ledgerExporter{
 		cfg: cfg, id: set.ID, logger: set.Logger, telemetry: t,
-		names: newNameBound(cfg.MaxStepNames), now: time.Now, random: rand.Uint64, normalise: dialect.Normalise,
+		names: newNameBound(cfg.MaxStepNames), now: time.Now, random: rand.Uint64, normalise: dialect.Reader{Outputs: cfg.OutputTests}.Normalise,
 	}, nil
 }
 

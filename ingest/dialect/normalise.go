@@ -42,11 +42,22 @@ var instrumentations = []instrumentation{
 	openLIT, openLITCalls, autogen, genAILang, openAIv2,
 }
 
+// Reader reads spans into rows.
+type Reader struct {
+	// Outputs say which outputs tell that a step failed; the first that fits counts.
+	Outputs []OutputTests
+}
+
+// Normalise is that of a Reader without settings.
+func Normalise(td ptrace.Traces, receivedNs int64) (spans []schema.Span, refused int) {
+	return Reader{}.Normalise(td, receivedNs)
+}
+
 // Normalise reads every span of td into its row, using only what the span itself
 // and its resource and scope say. A span that cannot be kept (no trace or span id)
 // is left out and counted in refused. receivedNs is the time of receipt in
 // nanoseconds since the epoch.
-func Normalise(td ptrace.Traces, receivedNs int64) (spans []schema.Span, refused int) {
+func (reader Reader) Normalise(td ptrace.Traces, receivedNs int64) (spans []schema.Span, refused int) {
 	spans = make([]schema.Span, 0, td.SpanCount())
 	for _, rs := range td.ResourceSpans().All() {
 		res := attributes{rs.Resource().Attributes()}
@@ -66,7 +77,7 @@ func Normalise(td ptrace.Traces, receivedNs int64) (spans []schema.Span, refused
 					continue
 				}
 				row := base
-				readSpan(&row, span)
+				reader.readSpan(&row, span)
 				spans = append(spans, row)
 			}
 		}
@@ -79,9 +90,11 @@ type reading struct {
 	row   *schema.Span
 	span  ptrace.Span
 	attrs attributes
+
+	outputs []stepOutput
 }
 
-func readSpan(row *schema.Span, span ptrace.Span) {
+func (reader Reader) readSpan(row *schema.Span, span ptrace.Span) {
 	row.TraceID = schema.TraceID(span.TraceID())
 	row.SpanID = schema.SpanID(span.SpanID())
 	row.ParentID = schema.SpanID(span.ParentSpanID())
@@ -109,6 +122,7 @@ func readSpan(row *schema.Span, span ptrace.Span) {
 		}
 	}
 	r.cleanNames()
+	r.testOutputs(reader.Outputs)
 	row.ContentHash = row.Hash()
 }
 

@@ -200,6 +200,47 @@ func TestFailureToldInTheOutput(t *testing.T) {
 	assert.False(t, read(t, map[string]any{"openinference.span.kind": "LLM", "output.value": `{"status":"error"}`}).OutputFailed, "a model's answer is no step's state")
 }
 
+// Which outputs tell a failure can be said for each service and step.
+func TestFailureToldInTheOutputOfAStep(t *testing.T) {
+	sets := []OutputTests{
+		{Service: "checkout", Step: "resolve", Tests: []OutputTest{{Key: "err"}, {Key: "my.outcome", Is: []string{"gave_up", "lost"}}, {Is: []string{"sorry"}}}},
+		{Step: "rank"},
+		{Service: "billing", Tests: []OutputTest{{Key: "status", Is: []string{"declined"}}}},
+	}
+	for _, c := range []struct{ service, step, output, reason string }{
+		{"checkout", "resolve", `{"err":"error: 500","x":1}`, "err is set"},
+		{"checkout", "resolve", `{"err":null}`, ""},
+		{"checkout", "resolve", `{"my.outcome":"lost"}`, "my.outcome is lost"},
+		{"checkout", "resolve", `{"my.outcome":"done"}`, ""},
+		{"checkout", "resolve", `"sorry"`, "output is sorry"},
+		{"checkout", "resolve", `{"update":{"err":"x"},"goto":"recover"}`, "err is set"},
+		{"checkout", "resolve", `{"status":"error"}`, ""}, // they replace the built-in ones
+		{"checkout", "write", `{"status":"error"}`, "status is error"},
+		{"checkout", "write", `{"err":"x"}`, ""},
+		{"checkout", "rank", `{"status":"error"}`, ""},
+		{"billing", "rank", `{"status":"declined"}`, ""}, // the first that fits
+		{"billing", "charge", `{"status":"declined"}`, "status is declined"},
+		{"shop", "resolve", `{"errors":["x"]}`, "errors is not empty"},
+	} {
+		td := ptrace.NewTraces()
+		rs := td.ResourceSpans().AppendEmpty()
+		rs.Resource().Attributes().PutStr("service.name", c.service)
+		scope := rs.ScopeSpans().AppendEmpty()
+		scope.Scope().SetName("openinference.instrumentation.langchain")
+		span := scope.Spans().AppendEmpty()
+		span.SetTraceID([16]byte{1})
+		span.SetSpanID([8]byte{1})
+		span.SetName(c.step)
+		require.NoError(t, span.Attributes().FromRaw(map[string]any{
+			"openinference.span.kind": "CHAIN", "output.value": c.output, "metadata": `{"langgraph_node":"` + c.step + `"}`,
+		}))
+		rows, _ := Reader{Outputs: sets}.Normalise(td, 0)
+		require.Len(t, rows, 1)
+		assert.Equal(t, c.reason, rows[0].OutputReason, "%v", c)
+		assert.Equal(t, c.reason != "", rows[0].OutputFailed, "%v", c)
+	}
+}
+
 func TestRunFlagsAndBudget(t *testing.T) {
 	row := read(t, map[string]any{"run.id": "r", "run.complete": "false", "run.unfinished_steps": `["a","b"]`, "retry.budget.run_limit": "12", "retry.budget.exhausted": true, "session.id": "t"})
 	assert.Equal(t, schema.FlagNo, row.Complete)
