@@ -80,7 +80,7 @@ func (f accountFlags) run(ctx context.Context, env Environment, names []string) 
 	if err != nil {
 		return err
 	}
-	read, err := readUntil(ctx, env.Stdin, names, f.fileLimit)
+	read, err := unlessInterrupted(ctx, "the spans", func() (input, error) { return readSpans(env.Stdin, names, f.fileLimit) })
 	for _, name := range read.empty {
 		_, _ = fmt.Fprintf(env.Stderr, "retryledger: %s is empty\n", display(name))
 	}
@@ -145,26 +145,6 @@ type input struct {
 	spans   []schema.Span
 	refused int      // spans without an identity
 	empty   []string // names of files with nothing in them
-}
-
-// readUntil is readSpans, unless ctx ends first: a pipe may have no writer for ever, and
-// its reader cannot be called back. Who is left behind shares nothing with the caller.
-func readUntil(ctx context.Context, stdin io.Reader, names []string, limit int64) (input, error) {
-	type result struct {
-		of  input
-		err error
-	}
-	read := make(chan result, 1)
-	go func() {
-		of, err := readSpans(stdin, names, limit)
-		read <- result{of, err}
-	}()
-	select {
-	case r := <-read:
-		return r.of, r.err
-	case <-ctx.Done():
-		return input{}, fmt.Errorf("read the spans: %w", ctx.Err())
-	}
 }
 
 // readSpans reads the rows of all spans in the files, in order. Beside an error it returns

@@ -101,24 +101,13 @@ func readText(ctx context.Context, env Environment, name string, limit int64) ([
 
 // readInput is readText of standard input, until ctx ends: nobody may ever write to it.
 func readInput(ctx context.Context, stdin io.Reader, limit int64) ([]byte, error) {
-	type read struct {
-		content []byte
-		err     error
-	}
-	done := make(chan read, 1)
-	go func() {
+	return unlessInterrupted(ctx, "standard input", func() ([]byte, error) {
 		content, err := io.ReadAll(io.LimitReader(stdin, limit+1))
-		done <- read{content, err}
-	}()
-	select {
-	case r := <-done:
-		if r.err != nil {
-			return nil, fail(ExitUsage, "standard input cannot be read: %w", r.err)
+		if err != nil {
+			return nil, fail(ExitUsage, "standard input cannot be read: %w", err)
 		}
-		return r.content, nil
-	case <-ctx.Done():
-		return nil, fmt.Errorf("read standard input: %w", ctx.Err())
-	}
+		return content, nil
+	})
 }
 
 func openFile(name string) (io.ReadCloser, error) {
